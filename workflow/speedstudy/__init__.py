@@ -1,0 +1,1 @@
+"""Measure speculative decoding on diverse real prompts and under real serving load."""

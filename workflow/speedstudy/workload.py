@@ -1,0 +1,73 @@
+"""A workload: tokenised prompts in a fixed order, as every engine gets them.
+
+``tokenize`` writes workloads, ``run_cell`` and ``load`` send them. This module imports nothing
+of ours.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+WORKLOAD_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("category", pa.string()),
+        ("turn_token_ids", pa.list_(pa.list_(pa.int32()))),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One conversation, tokenised outside the engine.
+
+    Attributes:
+        prompt_id: Unique within the workload.
+        category: Category or entropy tier; None if the prompts have none.
+        turn_token_ids: Per turn the ids to append before the model answers. Turn 0 is the whole
+            rendered prompt. A later turn is what the chat template puts after a reply: it starts
+            with the end-of-turn ids, of which the client drops what the reply already ended with.
+    """
+
+    prompt_id: str
+    category: str | None
+    turn_token_ids: tuple[tuple[int, ...], ...]
+
+
+def digest(prompts: Sequence[Prompt]) -> str:
+    """Return the sha256 (hex) over ids, categories and token ids, in order."""
+    sha = hashlib.sha256()
+    for prompt in prompts:
+        sha.update(repr((prompt.prompt_id, prompt.category, prompt.turn_token_ids)).encode())
+    return sha.hexdigest()
+
+
+def write_workload(path: Path, prompts: Sequence[Prompt]) -> None:
+    """Write the prompts as parquet in order; the file appears whole or not at all."""
+    rows = [
+        {
+            "prompt_id": prompt.prompt_id,
+            "category": prompt.category,
+            "turn_token_ids": [list(ids) for ids in prompt.turn_token_ids],
+        }
+        for prompt in prompts
+    ]
+    temporary = path.with_name(path.name + ".tmp")
+    pq.write_table(pa.Table.from_pylist(rows, schema=WORKLOAD_SCHEMA), temporary)
+    temporary.replace(path)
+
+
+def read_workload(path: Path) -> list[Prompt]:
+    """Read what ``write_workload`` wrote, in its order."""
+    return [
+        Prompt(
+            prompt_id=row["prompt_id"],
+            category=row["category"],
+            turn_token_ids=tuple(tuple(ids) for ids in row["turn_token_ids"]),
+        )
+        for row in pq.read_table(path, schema=WORKLOAD_SCHEMA).to_pylist()
+    ]
