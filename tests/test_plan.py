@@ -1,0 +1,158 @@
+"""The plan of a study: composition, ids, expansion, and errors that are one clear line."""
+
+from pathlib import Path
+
+import pytest
+from speedstudy.ids import canonical, measured, node, short_hash
+from speedstudy.plan import expand
+from speedstudy.study import load_study
+
+CONFIG = Path(__file__).parents[1] / "config"
+EXPERIMENTS = sorted(path.stem for path in (CONFIG / "experiment").glob("*.yaml"))
+
+
+def plan_of(*overrides, experiment="demo"):
+    return expand(load_study(CONFIG, [f"experiment={experiment}", *overrides]))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_expands(experiment):
+    assert plan_of(experiment=experiment).cells
+
+
+def test_options_of_one_group_stay_apart():
+    """Hydra merges several options of one group unless each has its own key."""
+    drafters = load_study(CONFIG).drafters
+    assert [(d.method, d.k) for d in drafters.values()] == [
+        ("none", 0),
+        ("ngram", 3),
+        ("ngram", 5),
+    ]
+
+
+def test_demo_is_the_matrix_that_it_promises():
+    cells = [cell.cfg for cell in plan_of().cells.values()]
+    points = [
+        (c["load"]["name"], c["drafter"]["k"], c["load"]["concurrency"], c["load"]["requests"])
+        for c in cells
+    ]
+    qualitative = [("qualitative", k, c, 44) for k in (0, 3, 5) for c in (1, 2, 4, 8)]
+    buckets = [
+        (load, k, c, 16)
+        for k in (0, 3)
+        for load in ("bucket_1k", "bucket_1k_random")
+        for c in (1, 4)
+    ]
+    assert sorted(points) == sorted(qualitative + buckets)
+
+
+def test_canonical_json_does_not_depend_on_key_order():
+    assert (
+        canonical({"b": 1, "a": [1, 2]}) == canonical({"a": [1, 2], "b": 1}) == '{"a":[1,2],"b":1}'
+    )
+    assert short_hash({"a": 1}) != short_hash({"a": 2})
+
+
+def test_node_id_changes_with_version_configuration_and_needs():
+    base = node("x", 1, {"a": 1}, ("y",))
+    others = [
+        node("x", 2, {"a": 1}, ("y",)),
+        node("x", 1, {"a": 2}, ("y",)),
+        node("x", 1, {"a": 1}),
+    ]
+    assert len({base.id, *(other.id for other in others)}) == 4
+
+
+def changed_cells(*overrides):
+    before, after = set(plan_of().cells), set(plan_of(*overrides).cells)
+    return before - after, after - before
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "figure.pareto.width_in=12",
+        "engines.openvino.estimate.startup_s=60",
+        "sources.openai_evals.on_missing=fail",
+    ],
+)
+def test_what_cannot_change_a_measurement_keeps_every_cell(override):
+    assert changed_cells(override) == (set(), set())
+
+
+def test_a_drafters_k_changes_its_own_cells_only():
+    gone, new = changed_cells("drafters.ngram_k5.k=6")
+    assert len(gone) == len(new) == 4
+    assert all("--ngram-k5--" in cell for cell in gone)
+    assert all("--ngram-k6--" in cell for cell in new)
+
+
+def test_one_more_concurrency_adds_cells_and_changes_none():
+    gone, new = changed_cells("loads.qualitative.concurrency=[1,2,4,8,16]")
+    assert gone == set()
+    assert len(new) == 3
+    assert all("--c0016--" in cell for cell in new)
+
+
+def test_selection_changes_the_cells_that_send_selected_prompts():
+    gone, _ = changed_cells("select.seed=8")
+    assert len(gone) == 12
+    assert all("--qualitative--" in cell for cell in gone)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["engines.openvino.precision=bf16", "samplings.greedy.temperature=1.0"],
+)
+def test_engine_and_sampling_change_every_cell(override):
+    gone, new = changed_cells(override)
+    assert len(gone) == len(new) == 20
+
+
+def test_impossible_combinations_are_listed_with_their_reason():
+    plan = plan_of("drafters.ngram_k5.method=eagle3", "drafters.ngram_k5.max_ngram_size=null")
+    assert [(one.drafter, one.reason) for one in plan.impossible] == [
+        ("ngram-k5", "engine openvino has no method eagle3")
+    ]
+    assert not any("k5" in cell for cell in plan.cells)
+
+
+def test_two_options_that_mean_the_same_cell_are_refused():
+    with pytest.raises(ValueError, match="asked for twice"):
+        plan_of("drafters.ngram_k5.k=3")
+
+
+def test_one_wheel_for_two_sources_is_one_artifact():
+    names = [artifact.split("--")[0] for artifact in plan_of().data.artifacts]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["experiment=nosuch"], r"no experiment nosuch; there are .*demo"),
+        (["+nonsense=1"], "nonsense: unknown key"),
+        (["+drafters.ngram_k3.nonsense=1"], "drafters.ngram_k3.nonsense: unknown key"),
+        (["drafters.ngram_k3.k=0"], "drafter ngram: k=0 with method ngram; set k to 1 or more"),
+        (["drafters.none.k=2"], "drafter none: method none drafts nothing, set k to 0"),
+        (
+            ["select.quota=100000"],
+            r"quota 100000 is larger than the pool of \d+ in category coding",
+        ),
+        (["loads.qualitative.requests=1000"], "1000 requests and 4 for warm-up of 88"),
+        (["loads.bucket_1k.workload.bucket=9k"], "no bucket 9k; the study has 1k"),
+        (["loads.bucket_1k.drafters=[nosuch]"], "no drafter nosuch; the study has none"),
+        (["sources.openai_evals.artifact.sha256=abc"], "sources.openai_evals.artifact"),
+        (["drafters.ngram_k3.k=many"], "k: .*integer"),
+        (["nosuchkey=1"], "nosuchkey"),
+    ],
+)
+def test_bad_configuration_is_one_clear_line(overrides, message):
+    with pytest.raises(ValueError, match=message) as error:
+        plan_of(*overrides)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_fields_of_scope_run_are_not_measured():
+    study = load_study(CONFIG)
+    assert "estimate" not in measured(study.engines["openvino"])

@@ -1,0 +1,81 @@
+"""The console command ``speedstudy``: parse, call one function, exit.
+
+Every subcommand is a module of the same name with ``add_arguments(parser)`` and
+``run(arguments) -> report``; it is imported only when it is called. A report is a JSON object;
+with ``--json`` it is the last line of stdout. Logs go to stderr.
+
+Exit status: 0 on success, 1 when the work was done and shows a failure (the report has
+``"ok": false``), 2 on unusable input, with one line that names the thing and the mend.
+"""
+
+import argparse
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+COMMANDS = {
+    "plan": "print the cells, sessions, requests and estimated time of a study",
+    "fetch": "fetch one pinned artifact and check its sums",
+    "collect": "turn the rows of one source into candidates or long texts",
+    "convert": "convert a target into the format of an engine",
+    "embed": "embed the candidates of one source",
+    "select": "select the prompts that are least alike",
+    "bucket": "cut texts to one exact length in tokens",
+    "tokenize": "render the chat template and encode prompts",
+    "run-cell": "start an engine, send a workload, record",
+    "load": "send prompts to any running server and record",
+    "measure": "compute every metric from one record",
+    "aggregate": "compute the tables of a study from its records",
+    "plot-pareto": "draw user tokens/s against output tokens/s per device",
+    "plot-acceptance": "draw acceptance length by category and accepted lengths",
+    "plot-random-vs-real": "draw the same load with random tokens and with real prompts",
+    "write-study": "write the resolved study with versions, commit and hardware",
+    "recover": "make a folder usable after a run that was killed or had failed cells",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one subcommand and exit with its status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = words[0] if words and words[0] in COMMANDS else None
+    parser = _parser(chosen)
+    arguments = parser.parse_args(words)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
+    )
+    try:
+        report = _module(arguments.command).run(arguments)
+    except ValueError as error:
+        print(f"speedstudy {arguments.command}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as error:
+        print(f"speedstudy {arguments.command}: {error or 'interrupted'}", file=sys.stderr)
+        sys.exit(130)
+    if arguments.json:
+        print(json.dumps(report, ensure_ascii=False, allow_nan=False))
+    sys.exit(0 if report.get("ok", True) else 1)
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="speedstudy",
+        description="Measure speculative decoding on diverse real prompts and under real load.",
+    )
+    parser.add_argument("--version", action="version", version=version("speedstudy"))
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            _module(name).add_arguments(subparser)
+            subparser.add_argument(
+                "--json", action="store_true", help="print the report as JSON on the last line"
+            )
+    return parser
+
+
+def _module(command: str):  # type: ignore[no-untyped-def]
+    folder = "figures." if command.startswith("plot-") else ""
+    return importlib.import_module(f"speedstudy.{folder}{command.replace('-', '_')}")

@@ -1,0 +1,155 @@
+"""The data side of a plan: what is fetched, collected, embedded, selected, cut and tokenised."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speedstudy.config import Artifact, Bucket, Load, Study, Target
+from speedstudy.engines.kind import ModelFormat
+from speedstudy.ids import Node, measured, node
+from speedstudy.versions import (
+    BUCKET_VERSION,
+    COLLECT_VERSION,
+    CONVERT_VERSION,
+    EMBED_VERSION,
+    FETCH_VERSION,
+    SELECT_VERSION,
+    TOKENIZE_VERSION,
+)
+
+
+@dataclass(kw_only=True)
+class DataPlan:
+    """Nodes by id, grown as the cells of a study ask for them.
+
+    Attributes:
+        artifacts: Rule ``fetch``.
+        candidates: Rule ``collect``; needs its artifact.
+        embeddings: Rule ``embed``; needs its candidates and the embedder's artifact.
+        selected: Rule ``select``; needs all embeddings, then all their candidates.
+        models: Rule ``convert``; a model in ``hf`` format needs its artifact, one in an engine's
+            own format needs the ``hf`` one.
+        buckets: Rule ``bucket``; needs the model that counts tokens, then all long texts.
+        workloads: Rule ``tokenize``; needs the ``hf`` model, then selected prompts or a bucket.
+    """
+
+    artifacts: dict[str, Node] = field(default_factory=dict)
+    candidates: dict[str, Node] = field(default_factory=dict)
+    embeddings: dict[str, Node] = field(default_factory=dict)
+    selected: dict[str, Node] = field(default_factory=dict)
+    models: dict[str, Node] = field(default_factory=dict)
+    buckets: dict[str, Node] = field(default_factory=dict)
+    workloads: dict[str, Node] = field(default_factory=dict)
+
+
+def add_artifact(plan: DataPlan, artifact: Artifact) -> Node:
+    """Add what ``fetch`` makes local; an artifact that two parts ask for is one node."""
+    if artifact.kind == "pypi":
+        name = f"{artifact.package}-{artifact.version}"
+    elif artifact.kind == "file":
+        name = Path(artifact.path).stem
+    else:
+        name = f"{artifact.repo.split('/')[1]}-{artifact.revision[:7]}"
+    name = re.sub(r"[^a-z0-9_.-]+", "-", name.lower())
+    return _add(plan.artifacts, node(name, FETCH_VERSION, artifact.model_dump(mode="json")))
+
+
+def add_candidates(plan: DataPlan, study: Study, gives: str) -> tuple[Node, ...]:
+    """Add what ``collect`` makes of each source that gives prompts, or long text, in order."""
+    nodes = []
+    for source in study.sources.values():
+        if source.gives == gives:
+            artifact = add_artifact(plan, source.artifact)
+            cfg = source.model_dump(mode="json", exclude={"artifact"})
+            made = node(source.name, COLLECT_VERSION, cfg, (artifact.id,))
+            nodes.append(_add(plan.candidates, made))
+    return tuple(nodes)
+
+
+def add_selected(plan: DataPlan, study: Study) -> Node:
+    """Add the selected prompts and all that they come from."""
+    candidates = add_candidates(plan, study, "prompts")
+    embedder = add_artifact(plan, study.embedder.artifact)
+    cfg = study.embedder.model_dump(mode="json", exclude={"artifact"})
+    embeddings = [
+        _add(
+            plan.embeddings,
+            node(one.id.split("--")[0], EMBED_VERSION, cfg, (one.id, embedder.id)),
+        )
+        for one in candidates
+    ]
+    needs = tuple(one.id for one in (*embeddings, *candidates))
+    return _add(
+        plan.selected, node("selected", SELECT_VERSION, study.select.model_dump(mode="json"), needs)
+    )
+
+
+def add_model(plan: DataPlan, target: Target, model_format: ModelFormat) -> Node:
+    """Add the target in one format."""
+    if model_format == "hf":
+        artifact = add_artifact(plan, target.artifact)
+        cfg: dict[str, str] = {"from": target.format, "to": "hf"}
+        return _add(plan.models, node(f"{target.name}--hf", CONVERT_VERSION, cfg, (artifact.id,)))
+    hf_model = add_model(plan, target, "hf")
+    cfg = {"from": "hf", "to": model_format}
+    return _add(
+        plan.models,
+        node(f"{target.name}--{model_format}", CONVERT_VERSION, cfg, (hf_model.id,)),
+    )
+
+
+def add_workload(plan: DataPlan, study: Study, load: Load, target: Target) -> Node:
+    """Add the tokenised prompts of a load and all that they come from."""
+    hf_model = add_model(plan, target, "hf")
+    if load.workload.kind == "bucket":
+        bucket = next(b for b in study.buckets.values() if b.name == load.workload.bucket)
+        prompts = _add_bucket(plan, study, bucket, hf_model)
+        order: tuple[str, ...] = bucket.tiers
+        seed = bucket.seed
+    else:
+        prompts = add_selected(plan, study)
+        order = study.select.categories
+        seed = study.select.seed
+    cfg = {
+        "workload": load.workload.model_dump(mode="json"),
+        "categories": list(order),
+        "requests": load.requests,
+        "warmup": load.warmup_requests,
+        "seed": seed,
+    }
+    return _add(
+        plan.workloads,
+        node(f"{load.name}--{target.name}", TOKENIZE_VERSION, cfg, (hf_model.id, prompts.id)),
+    )
+
+
+def _add_bucket(plan: DataPlan, study: Study, bucket: Bucket, hf_model: Node) -> Node:
+    texts = add_candidates(plan, study, "long_text")
+    if not texts:
+        raise ValueError(
+            f"plan: bucket {bucket.name} needs long texts and the study has no such source; "
+            "add one that gives long_text"
+        )
+    counter = (hf_model.id,) if bucket.tokenizer == "target" else ()
+    needs = (*counter, *(text.id for text in texts))
+    return _add(
+        plan.buckets, node(f"bucket_{bucket.name}", BUCKET_VERSION, measured(bucket), needs)
+    )
+
+
+def _add(nodes: dict[str, Node], one: Node) -> Node:
+    return nodes.setdefault(one.id, one)
+
+
+def all_nodes(plan: DataPlan) -> Mapping[str, Node]:
+    """Return every node by id."""
+    return {
+        **plan.artifacts,
+        **plan.candidates,
+        **plan.embeddings,
+        **plan.selected,
+        **plan.models,
+        **plan.buckets,
+        **plan.workloads,
+    }

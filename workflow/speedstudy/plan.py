@@ -1,0 +1,256 @@
+"""From a study to its sessions and cells, and the data that they need.
+
+``expand`` is pure; ``run`` prints its table.
+"""
+
+import argparse
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from speedstudy.config import Drafter, Engine, Load, Sampling, Study, Target
+from speedstudy.data_plan import DataPlan, add_model, add_workload
+from speedstudy.engines import ENGINES
+from speedstudy.ids import measured, short_hash
+from speedstudy.study import load_study
+from speedstudy.versions import MEASUREMENT_VERSION
+
+LOG = logging.getLogger(__name__)
+TYPICAL_ISL_TOKENS = 141  # the paper's overall median (Table 3), for estimates only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One measurement: a session under one load.
+
+    Attributes:
+        id: Readable, ending in the hash of all that can change the result.
+        session: Id of its session (engine x target x drafter); its cells share engine settings.
+        cfg: What ``run_cell`` is given.
+        model: Id of the target in the engine's format.
+        workload: Id of the prompts.
+    """
+
+    id: str
+    session: str
+    cfg: Mapping[str, Any]
+    model: str
+    workload: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impossible:
+    """A combination of the matrix that cannot run, and why."""
+
+    engine: str
+    target: str
+    drafter: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a study needs: data nodes, cells in order, and what cannot run."""
+
+    data: DataPlan
+    cells: Mapping[str, Cell]
+    impossible: tuple[Impossible, ...]
+
+
+def drafter_label(drafter: Drafter) -> str:
+    """Return the drafter's name with its draft length, for example ``ngram-k3``."""
+    return drafter.name if drafter.method == "none" else f"{drafter.name}-k{drafter.k}"
+
+
+def expand(study: Study) -> Plan:
+    """Expand a study into its plan.
+
+    Cells come in the order engine, target, drafter, load, sampling, concurrency, repeat, each as
+    the study lists them. A combination that cannot run is listed with its reason, never dropped.
+
+    Raises:
+        ValueError: Two options mean the same cell, or no cell can run.
+    """
+    data = DataPlan()
+    cells: dict[str, Cell] = {}
+    impossible: list[Impossible] = []
+    matrix = product(study.engines.values(), study.targets.values(), study.drafters.items())
+    for engine, target, (drafter_key, drafter) in matrix:
+        reason = _why_impossible(engine, target, drafter)
+        if reason is not None:
+            impossible.append(
+                Impossible(
+                    engine=engine.name,
+                    target=target.name,
+                    drafter=drafter_label(drafter),
+                    reason=reason,
+                )
+            )
+            continue
+        for load in study.loads.values():
+            if load.drafters is None or drafter_key in load.drafters:
+                for cell in _cells(data, study, engine, target, drafter, load):
+                    if cell.id in cells:
+                        raise ValueError(
+                            f"plan: {cell.id} is asked for twice: two options of the study mean "
+                            "the same, remove one"
+                        )
+                    cells[cell.id] = cell
+    if not cells:
+        reasons = "; ".join(sorted({one.reason for one in impossible}))
+        raise ValueError(f"plan: no cell can run: {reasons or 'no load names a drafter'}")
+    return Plan(data=data, cells=cells, impossible=tuple(impossible))
+
+
+def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | None:
+    if engine.name not in ENGINES:
+        return f"no engine module {engine.name}; there are {', '.join(ENGINES)}"
+    if drafter.method not in ENGINES[engine.name].methods:
+        return f"engine {engine.name} has no method {drafter.method}"
+    if drafter.targets is not None and target.name not in drafter.targets:
+        return f"drafter {drafter.name} was made for {', '.join(drafter.targets)}"
+    return None
+
+
+def _cells(
+    data: DataPlan, study: Study, engine: Engine, target: Target, drafter: Drafter, load: Load
+) -> Iterator[Cell]:
+    model = add_model(data, target, ENGINES[engine.name].model_format)
+    workload = add_workload(data, study, load, target)
+    session = {
+        "engine": measured(engine),
+        "target": {"name": target.name, "context_length": target.context_length},
+        "drafter": measured(drafter),
+    }
+    session_id = "--".join((engine.name, target.name, drafter_label(drafter), short_hash(session)))
+    points = product(study.samplings.values(), load.concurrency, range(1, study.repeats + 1))
+    for sampling, concurrency, repeat in points:
+        cfg = {
+            **session,
+            "load": {
+                **load.model_dump(mode="json", exclude={"drafters", "concurrency"}),
+                "concurrency": concurrency,
+            },
+            "sampling": measured(sampling),
+            "repeat": repeat,
+        }
+        digest = short_hash(
+            {
+                "version": MEASUREMENT_VERSION,
+                "cfg": cfg,
+                "model": model.id,
+                "workload": workload.id,
+            }
+        )
+        yield Cell(
+            id=_readable(engine, target, drafter, load, sampling, concurrency, repeat, digest),
+            session=session_id,
+            cfg=cfg,
+            model=model.id,
+            workload=workload.id,
+        )
+
+
+def _readable(
+    engine: Engine,
+    target: Target,
+    drafter: Drafter,
+    load: Load,
+    sampling: Sampling,
+    concurrency: int,
+    repeat: int,
+    digest: str,
+) -> str:
+    return "--".join(
+        (
+            engine.name,
+            target.name,
+            drafter_label(drafter),
+            load.name,
+            sampling.name,
+            f"c{concurrency:04d}",
+            f"r{repeat}",
+            digest,
+        )
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``speedstudy plan``."""
+    parser.add_argument(
+        "overrides", nargs="*", help="Hydra overrides, for example drafters.ngram_k3.k=4"
+    )
+    parser.add_argument("--experiment", default="demo", help="a file of config/experiment")
+    parser.add_argument(
+        "--config-dir", type=Path, default=Path("config"), help="folder of study.yaml"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder that cells are recorded in"
+    )
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Print the table of a study's cells; returns it with totals, times in seconds."""
+    study = load_study(
+        arguments.config_dir, [f"experiment={arguments.experiment}", *arguments.overrides]
+    )
+    plan = expand(study)
+    rows = [_row(study, cell, arguments.results) for cell in plan.cells.values()]
+    for row in rows:
+        LOG.info(
+            "%-7s %5d requests %6s s  %s",
+            row["state"],
+            row["requests"],
+            "?" if row["estimated_s"] is None else f"{row['estimated_s']:.0f}",
+            row["cell"],
+        )
+    for one in plan.impossible:
+        LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
+    todo = [row for row in rows if row["state"] == "to do"]
+    report = {
+        "cells": rows,
+        "impossible": [vars(one) for one in plan.impossible],
+        "sessions": len({cell.session for cell in plan.cells.values()}),
+        "requests": sum(row["requests"] for row in rows),
+        "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
+    }
+    LOG.info(
+        "%d cells (%d to do) in %d sessions, %d requests, about %.0f min to go",
+        len(rows),
+        len(todo),
+        report["sessions"],
+        report["requests"],
+        report["estimated_s"] / 60,
+    )
+    return report
+
+
+def _row(study: Study, cell: Cell, results: Path) -> dict[str, Any]:
+    load = cell.cfg["load"]
+    record = results / "cells" / cell.id / "cell.json"
+    return {
+        "cell": cell.id,
+        "session": cell.session,
+        "requests": load["requests"],
+        "estimated_s": _estimated_s(study, cell),
+        "state": "done" if record.is_file() else "to do",
+    }
+
+
+def _estimated_s(study: Study, cell: Cell) -> float | None:
+    """Rough: prefills one after another, decoding of the concurrent streams side by side."""
+    load = cell.cfg["load"]
+    speeds = study.engines[cell.cfg["engine"]["name"]].estimate
+    if speeds is None:
+        return None
+    bucket = load["workload"]["bucket"]
+    isl = TYPICAL_ISL_TOKENS
+    if bucket is not None:
+        isl = next(b.length for b in study.buckets.values() if b.name == bucket)
+    prefill_s = isl / speeds.prefill_tok_per_s
+    decode_s = load["max_tokens"] / speeds.decode_tok_per_s / load["concurrency"]
+    sent = load["requests"] + load["warmup_requests"]
+    return round(speeds.startup_s + sent * (prefill_s + decode_s), 1)
