@@ -1,0 +1,121 @@
+"""Subcommand ``collect``: the files of a source become candidate prompts or long texts.
+
+An adapter is a module of this package with one function
+``read(source, files, options) -> Iterator``: the source's name, its local files by name, and the
+options of its configuration go in; candidates (or long texts) and ``Dropped`` rows come out, in
+any order. To add a source, write its module, name it in ``ADAPTERS`` and add
+``config/source/<name>.yaml``; nothing else knows about sources.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from speedstudy.artifacts import read_manifest
+from speedstudy.collect.candidates import (
+    CATEGORIES,
+    TIERS,
+    Candidate,
+    LongText,
+    keep_good,
+    write_candidates,
+    write_long_texts,
+)
+
+ADAPTERS = {
+    "embedded": "speedstudy.collect.embedded",
+    "embedded_text": "speedstudy.collect.embedded_text",
+    "evals_few_shot": "speedstudy.collect.evals_few_shot",
+    "openai_evals": "speedstudy.collect.openai_evals",
+    "source_code": "speedstudy.collect.source_code",
+    "spec_bench": "speedstudy.collect.spec_bench",
+}
+
+Kind = TypeVar("Kind", Candidate, LongText)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``speedstudy collect``."""
+    parser.add_argument("--config", type=json.loads, required=True, help="the source, as JSON")
+    parser.add_argument(
+        "--manifest", type=Path, required=True, help="manifest.json of the source's artifact"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="parquet file to write")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run ``speedstudy collect``; returns the report of ``collect``."""
+    return collect(arguments.config, read_manifest(arguments.manifest), arguments.out)
+
+
+def collect(source: Mapping[str, Any], files: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    """Read one source and write its candidates or long texts to ``out`` as parquet.
+
+    Args:
+        source: The source's configuration; ``name``, ``version``, ``adapter``, ``gives``
+            (``prompts`` or ``long_text``), ``candidates`` and ``options`` are used.
+        files: Local path of each of the artifact's files, by its name in the artifact.
+        out: File to write; it appears whole or not at all.
+
+    Returns:
+        A report for JSON: ``source``, ``version``, ``rows``, ``by_category`` (or ``by_tier``) in
+        the paper's order, ``multiturn``, and ``dropped`` by reason.
+
+    Raises:
+        ValueError: Unknown adapter, a file of the wrong shape, or fewer candidates than the
+            configuration promises.
+    """
+    name, adapter = source["name"], source["adapter"]
+    if adapter not in ADAPTERS:
+        raise ValueError(
+            f"source {name}: no adapter {adapter!r}; there are {', '.join(sorted(ADAPTERS))}"
+        )
+    rows = import_module(ADAPTERS[adapter]).read(name, files, source["options"])
+    kept, dropped = keep_good(rows)
+    report = {
+        "source": name,
+        "version": source["version"],
+        "rows": len(kept),
+        "dropped": dict(sorted(dropped.items())),
+    }
+    if source["gives"] == "long_text":
+        texts = _only(LongText, kept, name)
+        counts = _count(TIERS, Counter(text.tier for text in texts))
+        _check_promise(source, counts, dropped)
+        write_long_texts(out, texts)
+        return report | {"by_tier": counts}
+    candidates = _only(Candidate, kept, name)
+    counts = _count(CATEGORIES, Counter(item.category for item in candidates))
+    _check_promise(source, counts, dropped)
+    write_candidates(out, candidates)
+    multiturn = sum(item.multiturn for item in candidates)
+    return report | {"by_category": counts, "multiturn": multiturn}
+
+
+def _check_promise(
+    source: Mapping[str, Any], counts: Mapping[str, int], dropped: Mapping[str, int]
+) -> None:
+    short = {
+        name: f"{counts.get(name, 0)} of {least}"
+        for name, least in source["candidates"].items()
+        if counts.get(name, 0) < least
+    }
+    if short or not counts:
+        raise ValueError(
+            f"source {source['name']}: fewer candidates than `candidates` promises: {short}; "
+            f"dropped {dict(dropped)}; check the artifact's version and the options"
+        )
+
+
+def _only(kind: type[Kind], items: list[Any], source: str) -> list[Kind]:
+    if not all(isinstance(item, kind) for item in items):
+        raise ValueError(f"source {source}: `gives` does not fit what its adapter reads")
+    return items
+
+
+def _count(names: tuple[str, ...], counts: Counter[str]) -> dict[str, int]:
+    return {name: counts[name] for name in names if counts[name]}

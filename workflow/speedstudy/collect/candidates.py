@@ -1,0 +1,296 @@
+"""What collection gives: candidate prompts and long texts, their guards, and their files.
+
+A candidate is a row of a source, turned into user turns. Everything here is a function of the
+rows alone: never of their order, of the machine, or of other rows (but for exact duplicates).
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CATEGORIES = (
+    "coding",
+    "humanities",
+    "math",
+    "qa",
+    "rag",
+    "reasoning",
+    "stem",
+    "writing",
+    "multilingual",
+    "summarization",
+    "roleplay",
+)
+"""The paper's categories, in the order of its published file."""
+
+TIERS = ("low_entropy", "mixed", "high_entropy")
+"""The paper's entropy tiers of long texts."""
+
+MAX_TURN_CHARS = 200_000
+MAX_TEXT_CHARS = 5_000_000
+
+SENTINEL = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+
+# The fields of the templates in NVIDIA's masked rows. Only these names count as left-over
+# markers: other text in braces (code, set notation, answer formats) belongs to real prompts.
+_PLACEHOLDER = re.compile(
+    r"\{(?:question(?:\[[\w-]+\])?|article|starter_code|role_name"
+    r"|role_description_and_catchphrases)\}"
+)
+
+_BROKEN = re.compile("[\ud800-\udfff\ufffd\x00]")
+
+CANDIDATES_SCHEMA = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("category", pa.string()),
+        ("sub_category", pa.string()),
+        ("turns", pa.list_(pa.string())),
+        ("source", pa.string()),
+        ("src_id", pa.string()),
+        ("difficulty", pa.string()),
+        ("multiturn", pa.bool_()),
+    ]
+)
+
+LONG_TEXTS_SCHEMA = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("tier", pa.string()),
+        ("title", pa.string()),
+        ("text", pa.string()),
+        ("source", pa.string()),
+        ("licence", pa.string()),
+    ]
+)
+
+
+def identifier(source: str, key: str) -> str:
+    """Return the id of a row: the first 32 hex digits of sha256 over source and key."""
+    return hashlib.sha256(f"{source}\n{key}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One prompt that may be selected; the columns are those of the published data set.
+
+    Attributes:
+        question_id: 32 hex digits, see ``identifier``; ``new_candidate`` fills it in.
+        category: One of ``CATEGORIES``.
+        sub_category: Finer label of the source, or empty.
+        turns: What the user says, turn by turn; never a known answer.
+        source: Name of the source.
+        src_id: The row's own key within the source.
+        difficulty: ``easy``, ``medium``, ``hard`` or empty where the source does not tell.
+    """
+
+    question_id: str
+    category: str
+    sub_category: str
+    turns: tuple[str, ...]
+    source: str
+    src_id: str
+    difficulty: str
+
+    @property
+    def multiturn(self) -> bool:
+        """Whether there is more than one turn."""
+        return len(self.turns) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongText:
+    """One long text, from which prompts of a fixed length are cut.
+
+    Attributes:
+        text_id: 32 hex digits, see ``identifier``.
+        tier: One of ``TIERS``.
+        title: What it is, for people: a file's path, a book and its chapter.
+        text: The prompt's text, at its full length.
+        source: Name of the source.
+        licence: Licence of this text.
+    """
+
+    text_id: str
+    tier: str
+    title: str
+    text: str
+    source: str
+    licence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """A row of a source that gave nothing, and why; ``reason`` is one of a few fixed words."""
+
+    src_id: str
+    reason: str
+
+
+Item = TypeVar("Item", Candidate, LongText)
+
+
+def new_candidate(
+    *,
+    source: str,
+    src_id: str,
+    category: str,
+    turns: Iterable[str],
+    sub_category: str = "",
+    difficulty: str = "",
+) -> Candidate:
+    """Return the candidate with its ``question_id`` derived from source and src_id."""
+    return Candidate(
+        question_id=identifier(source, src_id),
+        category=category,
+        sub_category=sub_category,
+        turns=tuple(turns),
+        source=source,
+        src_id=src_id,
+        difficulty=difficulty,
+    )
+
+
+def fault(item: Candidate | LongText) -> str | None:
+    """Say in one word why an item must not be used, or None if it may.
+
+    Reasons: ``no_turns``, ``not_text`` (a turn is no string), ``empty``, ``too_long``,
+    ``broken_text`` (unpaired surrogates, U+FFFD or NUL: text that lost bytes on its way),
+    ``placeholder`` (the sentinel of NVIDIA's masked rows or a field of its templates).
+
+    Raises:
+        ValueError: The category or tier is none of ours: the source's configuration is wrong.
+    """
+    if isinstance(item, LongText):
+        _check_name(item.tier, TIERS, "tier", item.source)
+        return _text_fault(item.text, MAX_TEXT_CHARS)
+    _check_name(item.category, CATEGORIES, "category", item.source)
+    if not item.turns:
+        return "no_turns"
+    faults = (_text_fault(turn, MAX_TURN_CHARS) for turn in item.turns)
+    return next((found for found in faults if found), None)
+
+
+def _check_name(name: str, names: Sequence[str], what: str, source: str) -> None:
+    if name not in names:
+        raise ValueError(f"source {source}: {what} {name!r} is none of {', '.join(names)}")
+
+
+def _text_fault(text: Any, max_chars: int) -> str | None:
+    if not isinstance(text, str):
+        return "not_text"
+    if not text.strip():
+        return "empty"
+    if len(text) > max_chars:
+        return "too_long"
+    if _BROKEN.search(text):
+        return "broken_text"
+    if SENTINEL in text or _PLACEHOLDER.search(text):
+        return "placeholder"
+    return None
+
+
+def keep_good(items: Iterable[Item | Dropped]) -> tuple[list[Item], Counter[str]]:
+    """Keep what passes the guards, once each, and count the rest by reason.
+
+    Of items with the same content the one with the lowest id stays, so that the result does not
+    depend on the order.
+
+    Returns:
+        The items sorted by id, and the number of dropped rows by reason.
+
+    Raises:
+        ValueError: Two different items have the same id.
+    """
+    dropped: Counter[str] = Counter()
+    by_content: dict[object, Item] = {}
+    contents: dict[str, object] = {}
+    for item in items:
+        if isinstance(item, Dropped):
+            dropped[item.reason] += 1
+            continue
+        reason = fault(item)
+        if reason:
+            dropped[reason] += 1
+            continue
+        content: object = item.turns if isinstance(item, Candidate) else item.text
+        known = contents.setdefault(_id(item), content)
+        if known != content:
+            raise ValueError(
+                f"source {item.source}: two different rows have the id {_id(item)}; "
+                "its adapter must give every row a key of its own"
+            )
+        twin = by_content.get(content)
+        if twin is not None:
+            dropped["duplicate"] += 1
+        if twin is None or _id(item) < _id(twin):
+            by_content[content] = item
+    return sorted(by_content.values(), key=_id), dropped
+
+
+def _id(item: Candidate | LongText) -> str:
+    return item.question_id if isinstance(item, Candidate) else item.text_id
+
+
+def write_candidates(path: Path, candidates: Iterable[Candidate]) -> None:
+    """Write the candidates as parquet, sorted by question_id; whole or not at all."""
+    rows = [asdict(item) | {"multiturn": item.multiturn} for item in candidates]
+    rows.sort(key=lambda row: row["question_id"])
+    _write(path, rows, CANDIDATES_SCHEMA)
+
+
+def read_candidates(path: Path) -> list[Candidate]:
+    """Read what ``write_candidates`` wrote, in its order.
+
+    Raises:
+        ValueError: A column is missing, or ``multiturn`` contradicts ``turns``.
+    """
+    candidates = []
+    for row in _read(path, CANDIDATES_SCHEMA):
+        multiturn = row.pop("multiturn")
+        candidate = Candidate(**row | {"turns": tuple(row["turns"])})
+        if candidate.multiturn != multiturn:
+            raise ValueError(
+                f"{path}: row {candidate.question_id} has {len(candidate.turns)} turns and "
+                f"multiturn={multiturn}; collect its source again"
+            )
+        candidates.append(candidate)
+    return candidates
+
+
+def write_long_texts(path: Path, texts: Iterable[LongText]) -> None:
+    """Write the texts as parquet, sorted by text_id; whole or not at all."""
+    rows = sorted((asdict(text) for text in texts), key=lambda row: str(row["text_id"]))
+    _write(path, rows, LONG_TEXTS_SCHEMA)
+
+
+def read_long_texts(path: Path) -> list[LongText]:
+    """Read what ``write_long_texts`` wrote, in its order.
+
+    Raises:
+        ValueError: A column is missing.
+    """
+    return [LongText(**row) for row in _read(path, LONG_TEXTS_SCHEMA)]
+
+
+def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+    temporary.replace(path)
+
+
+def _read(path: Path, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    table = pq.read_table(path)
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise ValueError(
+            f"{path}: no column {', '.join(missing)}; found {', '.join(table.column_names)}"
+        )
+    yield from table.select(schema.names).to_pylist()
