@@ -1,0 +1,62 @@
+"""Short ways to write down a request and a cell for the tests of the metrics."""
+
+from typing import Any
+
+from speedstudy.records import TurnRecord
+
+PREFILL: dict[str, Any] = {"first_token": "prefill", "load": {"devices": 1}}
+VERIFY: dict[str, Any] = {"first_token": "verify", "load": {"devices": 1}}
+
+
+def reply(
+    chunks: list[tuple[float, int]] | None = None,
+    *,
+    prompt_id: str = "p",
+    sent_s: float | None = 0.0,
+    outcome: str = "ok",
+    **fields: Any,
+) -> TurnRecord:
+    """Return a request whose chunks are (seconds, tokens)."""
+    chunks = chunks or []
+    fields.setdefault("completion_tokens", sum(tokens for _, tokens in chunks) or None)
+    fields.setdefault("category", None)
+    fields.setdefault("turn", 0)
+    return TurnRecord(
+        prompt_id=prompt_id,
+        outcome=outcome,  # type: ignore[arg-type]
+        error=None if outcome == "ok" else "it failed",
+        scheduled_s=0.0,
+        sent_s=sent_s,
+        chunk_s=[second for second, _ in chunks],
+        chunk_tokens=[tokens for _, tokens in chunks],
+        **fields,
+    )
+
+
+def stepped(
+    step_drafted: list[int],
+    step_accepted: list[int],
+    *,
+    tokens: int,
+    steps: int | None = None,
+    sizes: list[int] | None = None,
+    **fields: Any,
+) -> TurnRecord:
+    """Return a request with per-step lists; without ``steps`` they hold drafted steps only."""
+    return reply(
+        [(0.1 + 0.01 * i, size) for i, size in enumerate(sizes or [])],
+        completion_tokens=tokens,
+        steps=steps,
+        steps_drafted=sum(length > 0 for length in step_drafted),
+        drafted=sum(step_drafted),
+        accepted=sum(step_accepted),
+        step_drafted=step_drafted,
+        step_accepted=step_accepted,
+        acceptance_source="steps",
+        **fields,
+    )
+
+
+def drafter_cell(method: str, k: int | None = None, **fields: Any) -> dict[str, Any]:
+    """Return a cell that names its drafter."""
+    return {**PREFILL, "cell": {"drafter": {"method": method, "k": k}}, **fields}

@@ -1,0 +1,225 @@
+"""Cells to tables: what is compared with what, what is refused, what a failed cell leaves."""
+
+import argparse
+import json
+
+import pandas as pd
+import pytest
+from metric_records import reply, stepped
+from speedstudy.aggregate import Tables, aggregate, run, write_tables
+from speedstudy.records import RECORD_VERSION, write_json, write_requests
+from speedstudy.workload import Prompt, digest, write_workload
+
+approx = pytest.approx
+
+DIGESTS = {"qualitative--1": "a" * 64}
+
+
+def write_cell(folder, cell_id, turns=(), *, method="none", k=0, concurrency=1, **fields):
+    directory = folder / cell_id
+    directory.mkdir()
+    record = {
+        "record_version": RECORD_VERSION,
+        "status": "ok",
+        "reason": None,
+        "cell_id": cell_id,
+        "cell": {
+            "engine": {"name": "openvino", "version": "2026.4.1"},
+            "target": {"name": "smollm2"},
+            "drafter": {"name": "ngram" if k else "none", "method": method, "k": k},
+            "load": {
+                "name": "qualitative",
+                "workload": {"kind": "qualitative", "bucket": None, "ids": "real"},
+                "concurrency": concurrency,
+                "max_tokens": 48,
+            },
+            "sampling": {"name": "greedy", "temperature": 0.0, "seed": 0},
+            "repeat": 1,
+        },
+        "workload": {"name": "qualitative--1", "digest": "a" * 64, "prompts": 2},
+        "load": {"devices": 1},
+        "engine": {"version": "2026.4.1-build", "startup_s": 2.5},
+        "first_token": "prefill",
+        "counters": None,
+        "client": {"verdict": "valid"},
+        **fields,
+    }
+    write_requests(directory / "requests.parquet", turns)
+    write_json(directory / "cell.json", record)
+    return directory
+
+
+def plain(prompt_id, gap_s, ids, category="math"):
+    """A reply of one token a chunk."""
+    chunks = [(0.1 + gap_s * i, 1) for i in range(len(ids))]
+    return reply(chunks, prompt_id=prompt_id, category=category, token_ids=ids)
+
+
+def speculated(prompt_id, gap_s, ids, category="math"):
+    """The same reply of 5 tokens in two steps, of 3 drafts with 2 accepted and of none."""
+    return stepped(
+        [3, 3],
+        [2, 0],
+        tokens=5,
+        steps=2,
+        sizes=[1, 3, 1],
+        prompt_id=prompt_id,
+        category=category,
+        token_ids=ids,
+    ), gap_s
+
+
+def paced(turn_and_gap):
+    turn, gap_s = turn_and_gap
+    turn.chunk_s = [0.1 + gap_s * i for i in range(len(turn.chunk_s))]
+    return turn
+
+
+@pytest.fixture
+def study(tmp_path):
+    ids = [11, 12, 13, 14, 15]
+    # 4 tokens follow the first: 25 ms each without a drafter, so 40 tok/s for both prompts.
+    none = [plain("p", 0.025, ids), plain("q", 0.025, ids, category="coding")]
+    # Two chunks of 40 ms for 4 tokens: 20 ms a token, 50 tok/s; two of 20 ms: 100 tok/s.
+    ngram = [
+        paced(speculated("p", 0.04, ids)),
+        paced(speculated("q", 0.02, [11, 12, 99, 14, 15], category="coding")),
+    ]
+    return [
+        write_cell(tmp_path, "ngram--c1", ngram, method="ngram", k=3),
+        write_cell(tmp_path, "none--c1", none),
+        write_cell(tmp_path, "ngram--c2", ngram, method="ngram", k=3, concurrency=2),
+        write_cell(
+            tmp_path,
+            "none--c2",
+            concurrency=2,
+            status="failed",
+            reason="the engine ended with status 1",
+            engine=None,
+            load=None,
+            client=None,
+        ),
+    ]
+
+
+def test_one_row_a_cell_in_the_given_order(study):
+    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    assert list(cells.index) == ["ngram--c1", "none--c1", "ngram--c2", "none--c2"]
+    row = cells.loc["ngram--c1"]
+    assert (row["engine"], row["engine_version"]) == ("openvino", "2026.4.1-build")
+    assert (row["drafter"], row["method"], row["k"], row["concurrency"]) == ("ngram", "ngram", 3, 1)
+    assert (row["workload"], row["ids"], row["verdict"]) == ("qualitative", "real", "valid")
+    assert row["al"] == approx(2.0)  # 1 + 4 accepted / 4 steps
+    assert row["user_tok_per_s"] == approx(75)
+    assert row["completion_tokens"] == 10
+    assert row["startup_s"] == 2.5
+    assert cells.loc["none--c1", "al"] == 1.0
+
+
+def test_drafter_against_none_at_the_same_load(study):
+    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    row = cells.loc["ngram--c1"]
+    assert row["speedup_user"] == approx(75 / 40)
+    assert row["speedup_user_low"] == approx(50 / 40)
+    assert row["speedup_user_high"] == approx(100 / 40)
+    assert row["speedup_prompts"] == 2
+    # 10 tokens in 180 ms (the slower reply) against 10 in 200 ms.
+    assert row["speedup_output"] == approx(0.2 / 0.18)
+    assert row["output_length_drift"] == 1.0
+    assert (row["replies_compared"], row["replies_equal"]) == (2, 1)
+    assert pd.isna(cells.loc["none--c1", "speedup_user"])
+
+
+def test_a_failed_cell_is_a_row_of_nulls_and_no_baseline(study):
+    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    failed = cells.loc["none--c2"]
+    assert failed["status"] == "failed"
+    assert failed["reason"] == "the engine ended with status 1"
+    for name in ("al", "user_tok_per_s", "output_tok_per_s", "ttft_ms_p50", "verdict", "requests"):
+        assert pd.isna(failed[name])
+    assert cells.loc["ngram--c2", "al"] == approx(2.0)
+    assert pd.isna(cells.loc["ngram--c2", "speedup_user"])
+
+
+def test_prompts_categories_and_accepted_lengths(study):
+    tables = aggregate(study, DIGESTS)
+    prompts = tables.prompts[tables.prompts["cell_id"] == "ngram--c1"]
+    assert prompts["prompt_id"].tolist() == ["p", "q"]
+    assert prompts["category"].tolist() == ["math", "coding"]
+    assert prompts["user_tok_per_s"].tolist() == approx([50, 100])
+    assert prompts["al"].tolist() == approx([2, 2])
+    categories = tables.categories[tables.categories["cell_id"] == "ngram--c1"]
+    assert categories["category"].tolist() == ["coding", "math"]
+    assert categories["requests"].tolist() == [1, 1]
+    accepted = tables.accepted[tables.accepted["cell_id"] == "ngram--c1"]
+    rows = accepted[["category", "accepted", "steps", "listed"]].to_numpy().tolist()
+    assert rows == [["coding", 0, 1, "all"], ["coding", 2, 1, "all"],
+                    ["math", 0, 1, "all"], ["math", 2, 1, "all"]]  # fmt: skip
+    assert "none--c2" not in set(tables.prompts["cell_id"])
+
+
+def test_mixed_prompts_are_refused(study, tmp_path):
+    workload = {"name": "qualitative--1", "digest": "b" * 64, "prompts": 2}
+    stale = write_cell(tmp_path, "stale", concurrency=4, workload=workload)
+    with pytest.raises(ValueError, match=r"qualitative--1: stale used .*bbbb.*aaaa.*remove"):
+        aggregate([*study, stale], DIGESTS)
+
+
+def test_unknown_workload_and_doubled_cells_are_refused(study, tmp_path):
+    with pytest.raises(ValueError, match="no such file among the workloads"):
+        aggregate(study, {})
+    with pytest.raises(ValueError, match=r"none--c1 comes twice"):
+        aggregate([*study, study[1]], DIGESTS)
+    second = write_cell(tmp_path, "none--again")
+    with pytest.raises(ValueError, match=r"none--c1, none--again: cells without a drafter"):
+        aggregate([*study, second], DIGESTS)
+    (tmp_path / "unfinished").mkdir()
+    with pytest.raises(ValueError, match=r"no cell\.json"):
+        aggregate([tmp_path / "unfinished"], DIGESTS)
+
+
+def test_tables_survive_the_files(study, tmp_path):
+    tables = aggregate(study, DIGESTS)
+    out = tmp_path / "tables"
+    write_tables(out, tables)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "accepted.parquet",
+        "categories.parquet",
+        "cells.csv",
+        "cells.parquet",
+        "prompts.parquet",
+    ]
+    for name, table in vars(tables).items():
+        pd.testing.assert_frame_equal(pd.read_parquet(out / f"{name}.parquet"), table)
+    assert pd.read_csv(out / "cells.csv")["cell_id"].tolist() == tables.cells["cell_id"].tolist()
+    assert "nan" not in (out / "cells.csv").read_text().lower()
+
+
+def test_no_cell_gives_empty_tables_with_their_columns():
+    tables = aggregate([], {})
+    assert isinstance(tables, Tables)
+    assert len(tables.cells) == 0
+    assert "speedup_user" in tables.cells.columns
+
+
+def test_the_command_reads_plan_cells_and_workloads(tmp_path):
+    prompts = [Prompt(prompt_id="p", category=None, turn_token_ids=((1, 2),))]
+    write_workload(tmp_path / "qualitative--1.parquet", prompts)
+    cells = tmp_path / "cells"
+    cells.mkdir()
+    workload = {"name": "qualitative--1", "digest": digest(prompts), "prompts": 1}
+    write_cell(cells, "none--1", [plain("p", 0.02, [1, 2])], workload=workload)
+    write_cell(
+        cells, "none--2", concurrency=2, workload=workload, status="failed", reason="port taken"
+    )
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": ["none--1", "none--2"], "code": "x"}))
+    report = run(
+        argparse.Namespace(
+            plan=tmp_path / "plan.json",
+            cells=cells,
+            workloads=[tmp_path / "qualitative--1.parquet"],
+            out=tmp_path / "tables",
+        )
+    )
+    assert report == {"cells": 2, "failed": ["none--2"]}
+    assert (tmp_path / "tables" / "cells.parquet").is_file()

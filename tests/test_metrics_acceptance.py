@@ -1,0 +1,493 @@
+"""Acceptance by hand. V numbers are those of the project's list of vectors."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_records import PREFILL, VERIFY, drafter_cell, reply, stepped
+from speedstudy.metrics.acceptance import acceptance, pool, request_counts
+from speedstudy.metrics.conventions import chunk_rates, specdec_bench
+from speedstudy.metrics.positions import al_full_draft, conditional_rates, unconditional_rates
+from speedstudy.metrics.steps import StepCounts, resolve
+
+approx = pytest.approx
+
+
+def pooled(turns, cell=PREFILL):
+    return acceptance(turns, cell)["pooled"]
+
+
+def test_v1_prefill_token_is_no_step():
+    # 1 + 3 steps of 3 tokens: A = 6, 1 + 6/3 = 3; SPEED-Bench's harness has 10 tokens / 4 chunks,
+    # SGLang 10 / 3.
+    turn = stepped([2, 2, 2], [2, 2, 2], tokens=10, sizes=[1, 3, 3, 3])
+    result = acceptance([turn], PREFILL)
+    assert result["pooled"]["al"] == 3.0
+    assert result["pooled"]["al_emitted"] == 3.0
+    assert result["pooled"]["ar"] == 1.0
+    assert result["pooled"]["identity_gap"] == {"sum": 1, "counts": {"1": 1}}
+    assert result["conventions"]["specdec_bench"]["Average_AL"] == 2.5
+    assert result["conventions"]["sglang"]["spec_accept_length"] == approx(10 / 3)
+    assert result["conventions"]["vllm"]["spec_decode_acceptance_length"] == 3.0
+    assert result["conventions"]["vllm"]["spec_decode_per_position_acceptance_rates"] == [1, 1]
+
+
+@pytest.mark.parametrize("sizes", [[1, 3], None])
+def test_v2_eos_inside_a_step(sizes):
+    # The step verified 5 drafts and its bonus token, the reply kept 3: one pass, 1 + 5/1. With
+    # the stream it is seen to be the only step. Without it nothing is derived.
+    turn = stepped([5], [5], tokens=4, sizes=sizes, finish_reason="stop")
+    numbers = pooled([turn])
+    assert numbers["al_drafted"] == 6.0
+    assert numbers["identity_gap"] == {"sum": -2, "counts": {"-2": 1}}
+    assert numbers["al"] == (6.0 if sizes else None)
+    assert numbers["al_emitted"] == (3.0 if sizes else None)
+
+
+@pytest.mark.parametrize(
+    ("histogram", "drafted", "al", "ar", "a", "c"),
+    [
+        # V3: S 43, A = 1 + 3*3 = 10; j >= 1: 4, j >= 2: 3, j >= 3: 3.
+        ([39, 1, 0, 3], 129, 1 + 10 / 43, 10 / 129, [4 / 43, 3 / 43, 3 / 43], [4 / 43, 0.75, 1.0]),
+        # V4: S 20, A = 12 + 18 = 30; j >= 1: 12, j >= 2: 12, j >= 3: 6.
+        ([8, 0, 6, 6], 60, 2.5, 0.5, [0.6, 0.6, 0.3], [0.6, 1.0, 0.5]),
+    ],
+)
+def test_v3_v4_histogram(histogram, drafted, al, ar, a, c):
+    accepted = [j for j, steps in enumerate(histogram) for _ in range(steps)]
+    steps = len(accepted)
+    turn = reply(
+        completion_tokens=1 + steps + sum(accepted),
+        steps_drafted=steps,
+        drafted=drafted,
+        accepted=sum(accepted),
+        step_accepted=accepted,
+        acceptance_source="totals",
+    )
+    numbers = pooled([turn])
+    assert numbers["steps"] == steps
+    assert numbers["al"] == approx(al)
+    assert numbers["ar"] == approx(ar)
+    assert numbers["unconditional"] == approx(a)
+    assert numbers["conditional"] == approx(c)
+
+
+def test_histogram_of_varying_drafts_gives_no_rates_by_position():
+    turn = reply(
+        completion_tokens=7,
+        steps_drafted=3,
+        drafted=7,  # not k * 3
+        accepted=3,
+        step_accepted=[3, 0, 0],
+        acceptance_source="totals",
+    )
+    numbers = pooled([turn], drafter_cell("suffix", 3))
+    assert numbers["al_drafted"] == 2.0
+    assert numbers["conditional"] is None
+    assert numbers["unconditional"] is None
+    assert numbers["al_full_draft"] is None
+
+
+def test_v6_conditional_rates_of_lengths_that_never_occurred():
+    # Emitted 1 five times and 3 five times: j = 0 and 2, so c_1 = 5/10 and c_2 = 5/5.
+    pairs = Counter({(2, 0): 5, (2, 2): 5})
+    assert conditional_rates(pairs) == [0.5, 1.0]
+    assert chunk_rates({1: 5, 3: 5}) == ({1: 1.0, 3: 0.5}, {1: 1.0, 3: 0.5})
+
+
+def test_v7_varying_draft_length_and_a_step_without_a_draft():
+    # A = 4, sum L = 7; 4 steps, 3 drafted. j >= 1: 2 of 3 with L >= 1; j >= 2: 1 of the 1 that
+    # had j >= 1 and L >= 2, of the 2 with L >= 2.
+    turn = stepped([3, 1, 0, 3], [3, 1, 0, 0], tokens=9, steps=4)
+    numbers = pooled([turn])
+    assert numbers["al"] == 2.0
+    assert numbers["al_drafted"] == approx(7 / 3)
+    assert numbers["ar"] == approx(4 / 7)
+    assert numbers["conditional"] == approx([2 / 3, 1.0, 1.0])
+    assert numbers["unconditional"] == approx([2 / 3, 0.5, 0.5])
+    # 1 + 2/3 + 2/3 + 2/3: longer than any al, since short drafts end early.
+    assert numbers["al_full_draft"] == approx(3.0)
+
+
+def test_v8_no_verify_step_is_null():
+    numbers = pooled([stepped([], [], tokens=1, sizes=[1])])
+    assert numbers["steps"] == 0
+    for name in ("al", "al_drafted", "al_emitted", "ar", "conditional", "unconditional"):
+        assert numbers[name] is None
+
+
+def test_v9_pooled_and_mean_of_requests_are_two_numbers():
+    # A: 10 steps accept 30, 1 + 3 = 4. B: 90 steps accept 0, 1. Pooled 1 + 30/100, mean 2.5.
+    a = stepped([3] * 10, [3] * 10, tokens=41, prompt_id="a")
+    b = stepped([3] * 90, [0] * 90, tokens=91, prompt_id="b")
+    result = acceptance([a, b], PREFILL)
+    assert result["pooled"]["al"] == approx(1.3)
+    assert result["per_request_mean"] == {"al": 2.5, "ar": 0.5}
+
+
+def test_v47_v48_forced_acceptance():
+    # 2.5 accepted drafts a step is an acceptance length of 3.5.
+    assert pooled([stepped([3, 3], [2, 3], tokens=8)])["al"] == 3.5
+    # Two engines forced to 2.5 at k = 3: always 1 and half the time 2; or one p for all three
+    # positions with p + p^2 + p^3 = 1.5.
+    assert al_full_draft([1.0, 0.5, 0.0]) == 2.5
+    assert al_full_draft([0.69141] * 3) == approx(2.5, abs=1e-4)
+
+
+def test_v51_identity_gap():
+    turns = [
+        stepped([3], [2], tokens=4),  # 4 - 1 - 2 = 1: prefill token apart
+        reply(completion_tokens=111, steps=30, accepted=81, drafted=90),  # 0: verified together
+        stepped([3], [1], tokens=7),  # 7 - 1 - 1 = 5: four steps without a draft
+        stepped([5], [5], tokens=4),  # -2: EOS cut
+    ]
+    assert pooled(turns)["identity_gap"] == {
+        "sum": 4,
+        "counts": {"-2": 1, "0": 1, "1": 1, "5": 1},
+    }
+    mlx = pooled(turns[1:2], VERIFY)
+    assert mlx["al"] == approx(3.7)
+    assert mlx["ar"] == approx(0.9)
+    assert mlx["al_emitted"] == approx(3.7)  # 111 / 30: no prefill token apart
+
+
+def test_blog_histogram():
+    # Emitted lengths of SPEED-Bench's published run (Llama-3.3-70B, EAGLE3, k = 3).
+    histogram = {1: 57385, 2: 36968, 3: 24441, 4: 61182}
+    pairs = Counter({(3, length - 1): steps for length, steps in histogram.items()})
+    conditional = conditional_rates(pairs)
+    assert conditional == approx([0.6812, 0.6984, 0.7146], abs=5e-5)
+    # 449,372 tokens in 179,976 steps
+    assert al_full_draft(conditional) == approx(449372 / 179976)
+    assert al_full_draft(conditional) == approx(2.497, abs=5e-4)
+    published, _ = chunk_rates(histogram)
+    assert list(published.values()) == approx([1, 0.6812, 0.6984, 0.7146], abs=5e-5)
+
+
+# A reply of 23 tokens: the prefill token, 5 drafted steps (k = 3, j = 3 0 2 3 1: 14 tokens) and 8
+# steps without a draft. A = 9, steps = 13 = 23 - 1 - 9.
+DRAFTED_23 = [3, 0, 2, 3, 1]
+SIZES_23 = [1, 4, 1, 1, 3, 1, 1, 4, 1, 1, 2, 1, 1, 1]
+
+
+def test_23_tokens():
+    turn = stepped([3] * 5, DRAFTED_23, tokens=23, sizes=SIZES_23, finish_reason="length")
+    assert pooled([turn]) == {
+        "al": approx(1 + 9 / 13),
+        "al_drafted": approx(2.8),
+        "al_emitted": approx(22 / 13),
+        "al_full_draft": approx(2.8),
+        "ar": approx(0.6),
+        "steps": 13,
+        "steps_drafted": 5,
+        "drafted": 15,
+        "accepted": 9,
+        "conditional": approx([4 / 5, 3 / 4, 2 / 3]),
+        "unconditional": approx([4 / 5, 3 / 5, 2 / 5]),
+        "identity_gap": {"sum": 9, "counts": {"9": 1}},
+    }
+
+
+def test_23_tokens_of_a_merged_stream_are_not_guessed():
+    # 8 steps without a draft, or 9 and a cut last step? The merged stream does not tell.
+    turn = stepped([3] * 5, DRAFTED_23, tokens=23, sizes=[1, 10, 12])
+    result = acceptance([turn], PREFILL)
+    assert result["pooled"]["al"] is None
+    assert result["pooled"]["al_drafted"] == approx(2.8)
+    assert result["coverage"] == {"requests": 1, "accepted_known": 1, "steps_known": 0}
+    assert any("al is unknown" in note for note in result["notes"])
+
+
+def test_merged_stream_whose_last_step_accepted_nothing_is_exact():
+    # 1 + (3+1) + (0+1) + 4 undrafted = 10; A = 3, so 6 steps.
+    assert pooled([stepped([3, 3], [3, 0], tokens=10, sizes=[1, 9])])["steps"] == 6
+
+
+def test_one_chunk_reply():
+    # 8 = 1 + (3+1) + (2+1): A = 5 in 2 steps.
+    numbers = pooled([stepped([3, 3], [3, 2], tokens=8, sizes=[8])])
+    assert (numbers["steps"], numbers["al"]) == (2, 3.5)
+
+
+def test_cut_at_the_length_limit_with_every_step_drafted():
+    # Steps of 4 and 4, the limit 7 cuts the second to 2: 1 + 4 + 2, merged into two chunks.
+    numbers = pooled([stepped([3, 3], [3, 3], tokens=7, sizes=[1, 6], finish_reason="length")])
+    assert (numbers["steps"], numbers["al"], numbers["al_emitted"]) == (2, 4.0, 3.0)
+
+
+def test_cut_at_the_length_limit_without_step_lists():
+    # The same reply, one step a chunk, from an engine that tells totals: 7 - 1 - 6 = 0 falls
+    # short of 2 drafted steps, and the stream has 2 chunks for them.
+    turn = reply(
+        [(0.1, 1), (0.2, 4), (0.3, 2)],
+        steps_drafted=2,
+        drafted=6,
+        accepted=6,
+        acceptance_source="totals",
+    )
+    assert pooled([turn])["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("accepted", "tokens", "sizes"),
+    [
+        ([2, 0], 3, None),  # 1 + 3 + 1 tokens, and a step that accepted nothing is not cut
+        ([0, 0, 2], 2, [1, 1]),  # three steps in one chunk of one token
+    ],
+)
+def test_a_record_that_contradicts_itself_gives_no_steps(accepted, tokens, sizes):
+    turn = stepped([3] * len(accepted), accepted, tokens=tokens, sizes=sizes)
+    numbers = pooled([turn])
+    assert numbers["steps"] is None
+    assert numbers["al"] is None
+
+
+def test_blocks_tell_accepted_but_not_drafted():
+    # OpenVINO prompt lookup: every step is a block, what it drafted is not told.
+    turn = reply(
+        [(0.1, 1), (0.2, 3), (0.3, 1)],
+        steps=2,
+        accepted=2,
+        step_accepted=[2, 0],
+        acceptance_source="blocks",
+    )
+    result = acceptance([turn], drafter_cell("ngram", 3))
+    assert result["source"] == "blocks"
+    assert result["pooled"]["al"] == 2.0
+    for name in ("al_drafted", "ar", "drafted", "steps_drafted", "conditional", "unconditional"):
+        assert result["pooled"][name] is None
+    assert result["per_request_mean"] == {"al": 2.0, "ar": None}
+
+
+def test_totals_without_steps():
+    # llama.cpp tells drafted and accepted; one token a chunk hides the steps. At the length
+    # limit nothing is cut: 9 - 1 - 4 = 4 steps. At an EOS it is not known.
+    def turn(finish):
+        return reply(
+            [(0.1 * i, 1) for i in range(1, 10)], drafted=6, accepted=4, finish_reason=finish
+        )
+
+    assert pooled([turn("length")])["al"] == 2.0
+    assert pooled([turn("stop")])["al"] is None
+    assert pooled([turn("stop")])["ar"] == approx(4 / 6)
+
+
+def test_without_a_drafter_every_token_is_a_step():
+    turns = [reply([(0.1, 1), (0.2, 1), (0.3, 1)]), reply([(0.1, 1)])]
+    result = acceptance(turns, drafter_cell("none"))
+    assert result["source"] == "definition"
+    numbers = result["pooled"]
+    assert (numbers["al"], numbers["al_emitted"], numbers["steps"]) == (1.0, 1.0, 2)
+    assert (numbers["drafted"], numbers["accepted"], numbers["steps_drafted"]) == (0, 0, 0)
+    assert numbers["ar"] is None
+    assert numbers["al_drafted"] is None
+    assert result["notes"] == []
+
+
+def test_a_drafter_in_a_cell_that_names_none_is_noted():
+    result = acceptance([stepped([3], [2], tokens=4)], drafter_cell("none"))
+    assert any("names no drafter" in note for note in result["notes"])
+
+
+def test_silent_engine_with_an_unknown_drafter_is_null():
+    result = acceptance([reply([(0.1, 1), (0.2, 1)])], PREFILL)
+    assert result["source"] is None
+    assert result["pooled"]["al"] is None
+    assert result["pooled"]["steps"] is None
+
+
+def test_categories_are_pooled_apart_and_failed_requests_stay_out():
+    turns = [
+        stepped([3], [3], tokens=5, category="math"),
+        stepped([3], [1], tokens=3, category="math"),
+        stepped([3], [0], tokens=2, category="coding"),
+        stepped([3], [3], tokens=5, category="coding", outcome="incomplete"),
+    ]
+    categories = acceptance(turns, PREFILL)["by_category"]
+    assert list(categories) == ["coding", "math"]
+    assert categories["math"]["al"] == 3.0  # 1 + (3 + 1) / 2
+    assert categories["coding"]["al"] == 1.0
+    assert categories["coding"].keys() == pooled(turns).keys()
+
+
+def counters(drafts, draft_tokens, accepted, per_position):
+    return {
+        "num_drafts": drafts,
+        "num_draft_tokens": draft_tokens,
+        "num_accepted_tokens": accepted,
+        "num_accepted_tokens_per_pos": per_position,
+    }
+
+
+def test_v14_counters_of_the_warm_up_do_not_count():
+    # Warm-up: 100 steps, nothing accepted. Measured: 100 steps accept 200, AL 3; the lifetime
+    # average would be 2. One reply of 301 tokens: 301 - 1 - 200 = 100 steps, all drafted.
+    cell = {
+        **drafter_cell("eagle3", 2),
+        "counters": {
+            "before": counters(100, 200, 0, [0, 0]),
+            "after": counters(200, 400, 200, [100, 100]),
+        },
+    }
+    result = acceptance([reply([(0.1, 1), (0.2, 300)])], cell)
+    assert result["source"] == "counters"
+    numbers = result["pooled"]
+    assert (numbers["al"], numbers["al_drafted"], numbers["ar"]) == (3.0, 3.0, 1.0)
+    assert (numbers["steps"], numbers["steps_drafted"]) == (100, 100)
+    assert numbers["unconditional"] == [1.0, 1.0]
+    assert numbers["conditional"] == [1.0, 1.0]
+    assert numbers["identity_gap"] == {"sum": 1, "counts": {}}
+
+
+def test_v11_counters_that_fell_give_no_number_and_say_why():
+    cell = {
+        **PREFILL,
+        "counters": {"before": counters(1000, 1, 1, []), "after": counters(40, 1, 1, [])},
+    }
+    result = acceptance([reply([(0.1, 1), (0.2, 1)])], cell)
+    assert result["pooled"]["al_drafted"] is None
+    assert result["pooled"]["steps_drafted"] is None
+    assert any("num_drafts fell from 1000 to 40" in note for note in result["notes"])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words"),
+    [
+        ({"before": counters(1, 1, 1, []), "after": {}, "error": None}, "num_drafts vanished"),
+        ({"before": counters(1, 1, 1, []), "after": None, "error": "HTTP status 500"}, "500"),
+    ],
+)
+def test_counters_that_are_of_no_use_say_why(recorded, words):
+    result = acceptance([reply([(0.1, 1), (0.2, 1)])], {**PREFILL, "counters": recorded})
+    assert result["source"] is None
+    assert any(words in note for note in result["notes"])
+
+
+def test_counters_of_varying_drafts_give_no_rates_by_position():
+    # 3 steps drafted 7 tokens at k = 3: how many reached position 2 is not known.
+    cell = {
+        **drafter_cell("ngram", 3),
+        "counters": {"before": None, "after": counters(3, 7, 4, [2, 1, 1])},
+    }
+    result = acceptance([reply([(0.1, 1), (0.2, 8)])], cell)
+    assert result["pooled"]["unconditional"] is None
+    assert result["pooled"]["conditional"] is None
+    vllm = result["conventions"]["vllm"]
+    assert vllm["spec_decode_per_position_acceptance_rates"] == approx([2 / 3, 1 / 3, 1 / 3])
+
+
+def test_counters_include_failed_requests_so_steps_are_not_derived():
+    cell = {**PREFILL, "counters": {"before": None, "after": counters(2, 4, 4, [2, 2])}}
+    turns = [reply([(0.1, 1), (0.2, 3)]), reply([(0.1, 1)], outcome="incomplete")]
+    result = acceptance(turns, cell)
+    assert result["pooled"]["al_drafted"] == 3.0
+    assert result["pooled"]["al"] is None
+    assert any("did not end ok" in note for note in result["notes"])
+
+
+def test_responses_and_counters_are_compared():
+    turn = stepped([3], [2], tokens=4)
+    agreeing = {**PREFILL, "counters": {"before": None, "after": counters(1, 3, 2, [1, 1, 0])}}
+    check = acceptance([turn], agreeing)["cross_check"]
+    assert check["agrees"] is True
+    differing = {**PREFILL, "counters": {"before": None, "after": counters(1, 3, 3, [1, 1, 1])}}
+    result = acceptance([turn], differing)
+    assert result["cross_check"]["agrees"] is False
+    assert result["cross_check"]["responses"]["accepted"] == 2
+    assert result["cross_check"]["counters"]["accepted"] == 3
+    assert result["pooled"]["al"] == 3.0  # the responses stand
+    assert any("different totals" in note for note in result["notes"])
+
+
+def test_counters_fill_the_steps_that_llama_cpp_does_not_tell():
+    # 4 steps, all drafted: 9 - 1 - 4 = 4.
+    turn = reply([(0.1 * i, 1) for i in range(1, 10)], drafted=8, accepted=4, finish_reason="stop")
+    cell = {**PREFILL, "counters": {"before": None, "after": counters(4, 8, 4, [3, 1])}}
+    numbers = pooled([turn], cell)
+    assert (numbers["steps"], numbers["steps_drafted"], numbers["al"]) == (4, 4, 2.0)
+
+
+def test_specdec_bench_takes_all_turns_of_a_prompt_as_one_request():
+    # Chunks 1 3 and 1 1 of one prompt: 6/4. The other: 2/1. Mean 1.75 over prompts.
+    turns = [
+        reply([(0.1, 1), (0.2, 3)], prompt_id="a", turn=0, category="qa"),
+        reply([(0.3, 1), (0.4, 1)], prompt_id="a", turn=1, category="qa"),
+        reply([(0.1, 2)], prompt_id="b", category="rag"),
+    ]
+    numbers = specdec_bench(turns, devices=2)
+    assert numbers["Average_AL"] == 1.75
+    assert numbers["Category_AL"] == {"qa": 1.5, "rag": 2.0}
+    assert numbers["Acceptance_Length_Histogram"] == {"1": 3, "2": 1, "3": 1}
+    assert numbers["Output TPS"] == approx(8 / 0.4)
+    assert numbers["Output TPS/gpu"] == approx(4 / 0.4)
+    # (4 - 1) / 0.1 and (2 - 1) / 0.1; a reply in one chunk has none.
+    assert numbers["Request Generation Tokens Per Second"] == approx(20.0)
+
+
+STEPS = st.lists(
+    st.integers(0, 4).flatmap(lambda length: st.tuples(st.just(length), st.integers(0, length))),
+    min_size=1,
+    max_size=12,
+)
+
+
+def vllm_turn(steps, sizes, tokens):
+    drafted = [(length, j) for length, j in steps if length]
+    return stepped([length for length, _ in drafted], [j for _, j in drafted], tokens=tokens,
+                   sizes=sizes)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(STEPS, st.data())
+def test_a_stream_of_one_step_a_chunk_always_tells_the_steps(steps, data):
+    sizes = [1, *(j + 1 for _, j in steps)]
+    sizes[-1] -= data.draw(st.integers(0, sizes[-1] - 1), label="cut")
+    count = resolve(vllm_turn(steps, sizes, sum(sizes)), PREFILL, None)
+    assert count.steps == len(steps)
+
+
+@settings(deadline=None)
+@given(STEPS, st.data())
+def test_a_merged_stream_without_a_cut_gives_the_steps_or_nothing(steps, data):
+    sizes = [1]
+    for _, j in steps:
+        if data.draw(st.booleans(), label="merge"):
+            sizes[-1] += j + 1
+        else:
+            sizes.append(j + 1)
+    count = resolve(vllm_turn(steps, sizes, sum(sizes)), PREFILL, None)
+    assert count.steps in (None, len(steps))
+
+
+@settings(deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=6))
+def test_pooled_length_lies_between_the_requests(requests):
+    turns = [
+        vllm_turn(steps, [1, *(j + 1 for _, j in steps)], 1 + sum(j + 1 for _, j in steps))
+        for steps in requests
+    ]
+    counts = request_counts(turns, PREFILL)
+    lengths = [1 + count.accepted / count.steps for count in counts]
+    numbers = pool(counts, "prefill")
+    assert min(lengths) - 1e-9 <= numbers["al"] <= max(lengths) + 1e-9
+    assert numbers["al"] >= 1.0
+    if numbers["al_drafted"] is not None:
+        assert numbers["al_drafted"] >= numbers["al"]
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_equation_1_holds_where_every_draft_has_the_same_length(steps):
+    pairs = Counter((4, j) for _, j in steps)
+    expected = 1 + sum(j for _, j in steps) / len(steps)
+    assert al_full_draft(conditional_rates(pairs)) == approx(expected)
+    rates = unconditional_rates(pairs)
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_pool_of_nothing_is_null():
+    numbers = pool([], "prefill")
+    assert numbers["identity_gap"] == {"sum": None, "counts": {}}
+    assert all(v is None for name, v in numbers.items() if name != "identity_gap")
+    assert pool([StepCounts(tokens=None)], "prefill")["al"] is None

@@ -1,0 +1,308 @@
+"""Rows of the study's tables from one cell's record: identity, metrics, comparison.
+
+Pure: a record in, rows out. ``aggregate`` reads the records and makes tables of the rows. A
+column is declared with its type; what a row does not have is null there.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speedstudy.metrics.acceptance import per_request_mean, pool, request_counts
+from speedstudy.metrics.compare import (
+    output_length_drift,
+    prompt_rates,
+    speedup_output,
+    speedup_user,
+    token_agreement,
+)
+from speedstudy.metrics.measure import measure
+from speedstudy.metrics.steps import StepCounts, completion_tokens, has_drafter
+from speedstudy.records import TurnRecord
+
+Row = dict[str, Any]
+
+TEXT, WHOLE, REAL = "string", "Int64", "float64"
+COMPARED_PARTS = ("engine", "target", "load", "sampling", "repeat")
+ACCEPTANCE = {
+    "al": REAL,
+    "al_drafted": REAL,
+    "al_emitted": REAL,
+    "ar": REAL,
+    "steps": WHOLE,
+    "steps_drafted": WHOLE,
+    "drafted": WHOLE,
+    "accepted": WHOLE,
+}
+RATES = (
+    "user_tok_per_s",
+    "output_tok_per_s",
+    "output_tok_per_s_per_device",
+    "requests_per_s",
+    "peak_tok_per_s",
+)
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "chunk_gap_ms", "e2e_ms")
+STATISTICS = ("mean", "p50", "p95")
+
+IDENTITY_COLUMNS = {
+    "cell_id": TEXT,
+    "engine": TEXT,
+    "engine_version": TEXT,
+    "target": TEXT,
+    "drafter": TEXT,
+    "method": TEXT,
+    "k": WHOLE,
+    "load": TEXT,
+    "workload": TEXT,  # qualitative, or the bucket's name
+    "ids": TEXT,  # real or random
+    "concurrency": WHOLE,
+    "max_tokens": WHOLE,
+    "temperature": REAL,
+    "seed": WHOLE,
+    "repeat": WHOLE,
+}
+CELL_COLUMNS = {
+    **IDENTITY_COLUMNS,
+    "status": TEXT,
+    "reason": TEXT,
+    "verdict": TEXT,
+    "startup_s": REAL,
+    "requests": WHOLE,
+    "requests_ok": WHOLE,
+    "completion_tokens": WHOLE,
+    **ACCEPTANCE,
+    "al_request_mean": REAL,
+    "acceptance_source": TEXT,
+    **dict.fromkeys(RATES, REAL),
+    **{f"{name}_{statistic}": REAL for name in LATENCIES for statistic in STATISTICS},
+    "speedup_user": REAL,
+    "speedup_user_low": REAL,
+    "speedup_user_high": REAL,
+    "speedup_prompts": WHOLE,
+    "speedup_output": REAL,
+    "output_length_drift": REAL,
+    "replies_compared": WHOLE,
+    "replies_equal": WHOLE,
+}
+PROMPT_COLUMNS = {
+    **IDENTITY_COLUMNS,
+    "prompt_id": TEXT,
+    "category": TEXT,
+    "turns": WHOLE,
+    "completion_tokens": WHOLE,
+    "user_tok_per_s": REAL,
+    **ACCEPTANCE,
+}
+CATEGORY_COLUMNS = {
+    **IDENTITY_COLUMNS,
+    "category": TEXT,
+    "requests": WHOLE,
+    **ACCEPTANCE,
+    "al_request_mean": REAL,
+}
+ACCEPTED_COLUMNS = {
+    **IDENTITY_COLUMNS,
+    "category": TEXT,
+    "accepted": WHOLE,
+    "steps": WHOLE,
+    "listed": TEXT,  # which steps the engine lists: all, or drafted ones only
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell's directory and its ``cell.json``."""
+
+    directory: Path
+    record: dict[str, Any]
+
+    @property
+    def cell_id(self) -> str:
+        """The cell's id."""
+        return str(self.record["cell_id"])
+
+    @property
+    def failed(self) -> bool:
+        """Whether the measurement failed; its numbers are then null."""
+        return bool(self.record["status"] != "ok")
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether it ran with a drafter."""
+        return has_drafter(self.record)
+
+    @property
+    def workload(self) -> str:
+        """Name of the workload's file."""
+        return str(self.record["workload"]["name"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the prompts that were sent."""
+        return str(self.record["workload"]["digest"])
+
+    def comparison_key(self) -> str:
+        """Return what two cells must share to be compared: all but the drafter."""
+        parts = {name: self.record["cell"].get(name) for name in COMPARED_PARTS}
+        return json.dumps(parts, sort_keys=True)
+
+    def identity(self) -> Row:
+        """Return the identity columns."""
+        cell, engine = self.record["cell"], self.record.get("engine") or {}
+        drafter, load, sampling = cell["drafter"], cell["load"], cell["sampling"]
+        workload = load["workload"]
+        return {
+            "cell_id": self.cell_id,
+            "engine": cell["engine"]["name"],
+            "engine_version": engine.get("version") or cell["engine"].get("version"),
+            "target": cell["target"]["name"],
+            "drafter": drafter.get("name"),
+            "method": drafter["method"],
+            "k": drafter.get("k"),
+            "load": load["name"],
+            "workload": workload.get("bucket") or workload["kind"],
+            "ids": workload.get("ids", "real"),
+            "concurrency": load["concurrency"],
+            "max_tokens": load["max_tokens"],
+            "temperature": sampling["temperature"],
+            "seed": sampling.get("seed"),
+            "repeat": cell["repeat"],
+        }
+
+
+def cell_row(cell: Cell, turns: Sequence[TurnRecord] | None) -> Row:
+    """Return the cell's row without the comparison; without metrics if ``turns`` is None."""
+    row = {
+        **cell.identity(),
+        "status": cell.record["status"],
+        "reason": cell.record.get("reason"),
+        "verdict": (cell.record.get("client") or {}).get("verdict"),
+        "startup_s": (cell.record.get("engine") or {}).get("startup_s"),
+    }
+    if turns is None:
+        return row
+    metrics = measure(turns, cell.record)
+    acceptance, rates, latency = metrics["acceptance"], metrics["throughput"], metrics["latency"]
+    return {
+        **row,
+        "requests": metrics["requests"]["total"],
+        "requests_ok": metrics["requests"]["ok"],
+        "completion_tokens": sum(completion_tokens(turn) or 0 for turn in _ok(turns)),
+        **{name: acceptance["pooled"][name] for name in ACCEPTANCE},
+        "al_request_mean": acceptance["per_request_mean"]["al"],
+        "acceptance_source": acceptance["source"],
+        **{name: rates[name] for name in RATES},
+        **{
+            f"{name}_{statistic}": latency[name][statistic]
+            for name in LATENCIES
+            for statistic in STATISTICS
+        },
+    }
+
+
+def comparison(
+    baseline_row: Row,
+    baseline_turns: Sequence[TurnRecord],
+    row: Row,
+    turns: Sequence[TurnRecord],
+) -> Row:
+    """Return a drafter's comparison columns against the cell without a drafter."""
+    user = speedup_user(baseline_turns, turns)
+    agreement = token_agreement(baseline_turns, turns)
+    return {
+        "speedup_user": user and user.ratio,
+        "speedup_user_low": user and user.low,
+        "speedup_user_high": user and user.high,
+        "speedup_prompts": user.prompts if user else 0,
+        "speedup_output": speedup_output(baseline_row["output_tok_per_s"], row["output_tok_per_s"]),
+        "output_length_drift": output_length_drift(baseline_turns, turns),
+        "replies_compared": agreement.compared,
+        "replies_equal": agreement.equal,
+    }
+
+
+def prompt_rows(cell: Cell, turns: Sequence[TurnRecord]) -> list[Row]:
+    """Return one row a prompt, sorted by its id, over its ``ok`` turns."""
+    ok = _ok(turns)
+    rates = prompt_rates(ok)
+    groups = _grouped(ok, request_counts(ok, cell.record), lambda turn: turn.prompt_id)
+    return [
+        {
+            **cell.identity(),
+            "prompt_id": prompt_id,
+            "category": group[0][0].category,
+            "turns": len(group),
+            "completion_tokens": sum(count.tokens or 0 for _, count in group),
+            "user_tok_per_s": rates.get(prompt_id),
+            **_acceptance(cell, [count for _, count in group]),
+        }
+        for prompt_id, group in groups.items()
+    ]
+
+
+def category_rows(cell: Cell, turns: Sequence[TurnRecord]) -> list[Row]:
+    """Return one row a category, sorted by name: pooled over steps, and the mean of requests."""
+    ok = _ok(turns)
+    groups = _grouped(ok, request_counts(ok, cell.record), lambda turn: turn.category)
+    rows = []
+    for category, group in groups.items():
+        counts = [count for _, count in group]
+        rows.append(
+            {
+                **cell.identity(),
+                "category": category,
+                "requests": len(group),
+                **_acceptance(cell, counts),
+                "al_request_mean": per_request_mean(counts)["al"],
+            }
+        )
+    return rows
+
+
+def accepted_rows(cell: Cell, turns: Sequence[TurnRecord]) -> list[Row]:
+    """Return how many listed steps accepted how many tokens, by category; none without lists.
+
+    Sorted by category (prompts without one first), then by accepted length.
+    """
+    histograms: dict[tuple[str, str], Counter[int]] = {}
+    for turn in _ok(turns):
+        if turn.step_accepted is not None:
+            listed = "drafted" if turn.steps is None else "all"
+            histogram = histograms.setdefault((turn.category or "", listed), Counter())
+            histogram.update(turn.step_accepted)
+    return [
+        {
+            **cell.identity(),
+            "category": category or None,
+            "accepted": accepted,
+            "steps": histogram[accepted],
+            "listed": listed,
+        }
+        for (category, listed), histogram in sorted(histograms.items())
+        for accepted in sorted(histogram)
+    ]
+
+
+def _acceptance(cell: Cell, counts: Sequence[StepCounts]) -> Row:
+    pooled = pool(counts, cell.record.get("first_token"))
+    return {name: pooled[name] for name in ACCEPTANCE}
+
+
+def _grouped(
+    turns: Sequence[TurnRecord],
+    counts: Sequence[StepCounts],
+    key: Callable[[TurnRecord], str | None],
+) -> dict[str, list[tuple[TurnRecord, StepCounts]]]:
+    groups: dict[str, list[tuple[TurnRecord, StepCounts]]] = {}
+    for turn, count in zip(turns, counts, strict=True):
+        name = key(turn)
+        if name is not None:
+            groups.setdefault(name, []).append((turn, count))
+    return dict(sorted(groups.items()))
+
+
+def _ok(turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+    return [turn for turn in turns if turn.outcome == "ok"]
