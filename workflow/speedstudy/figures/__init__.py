@@ -1,0 +1,1 @@
+"""Figures, one module each: tables in, a .pdf and a .png of the same stem out."""

@@ -1,0 +1,79 @@
+"""What the figures read: their slice of the study and the tables of ``speedstudy aggregate``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How one figure is drawn.
+
+    Attributes:
+        width_in: Width of the canvas in inches.
+        height_in: Height of the canvas in inches.
+        dpi: Resolution of the .png.
+        title: The study's title.
+    """
+
+    width_in: float
+    height_in: float
+    dpi: int
+    title: str
+
+
+def read_settings(plan: Path) -> Settings:
+    """Read a figure's slice of the study, as rule ``write_plan`` wrote it.
+
+    Raises:
+        ValueError: The file is missing or lacks a key.
+    """
+    try:
+        cfg = json.loads(plan.read_text(encoding="utf-8"))
+        return Settings(
+            width_in=float(cfg["figure"]["width_in"]),
+            height_in=float(cfg["figure"]["height_in"]),
+            dpi=int(cfg["dpi"]),
+            title=str(cfg["title"]),
+        )
+    except FileNotFoundError as error:
+        raise ValueError(f"{plan}: no such file; snakemake's rule write_plan makes it") from error
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{plan}: needs figure.width_in, figure.height_in, dpi and title; {error!r}"
+        ) from error
+
+
+def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Read those columns of a table that ``speedstudy aggregate`` wrote.
+
+    Raises:
+        ValueError: The file or a column is missing; the message names it.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; speedstudy aggregate writes it")
+    table = pd.read_parquet(path)
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ValueError(
+            f"{path}: no column {', '.join(missing)}; make the tables again with speedstudy "
+            "aggregate"
+        )
+    return table[list(columns)]
+
+
+def drafter_label(drafter: str, method: str, k: int) -> str:
+    """Return a drafter as figures name it: ``no drafter`` or, for example, ``ngram k=3``."""
+    return "no drafter" if method == "none" else f"{drafter} k={k}"
+
+
+def with_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a column ``label`` that names each row's drafter."""
+    labels = [
+        drafter_label(drafter, method, int(k))
+        for drafter, method, k in zip(table["drafter"], table["method"], table["k"], strict=True)
+    ]
+    return table.assign(label=pd.Series(labels, index=table.index, dtype=object))
