@@ -5,6 +5,7 @@ import json
 
 import pandas as pd
 import pytest
+
 from metric_records import reply, stepped
 from speedstudy.aggregate import Tables, aggregate, run, write_tables
 from speedstudy.records import RECORD_VERSION, write_json, write_requests
@@ -212,7 +213,7 @@ def test_the_command_reads_plan_cells_and_workloads(tmp_path):
     write_cell(
         cells, "none--2", concurrency=2, workload=workload, status="failed", reason="port taken"
     )
-    (tmp_path / "plan.json").write_text(json.dumps({"cells": ["none--1", "none--2"], "code": "x"}))
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": ["1", "2"], "code": "x"}))
     report = run(
         argparse.Namespace(
             plan=tmp_path / "plan.json",

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+
 from fixture_server import FixtureServer, Script
 from speedstudy import load, records
 from speedstudy.client import counters, selfcheck

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from speedstudy.collect import collect
 from speedstudy.collect.candidates import (
     CATEGORIES,

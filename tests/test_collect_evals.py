@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from speedstudy.collect import evals_few_shot, openai_evals
 from speedstudy.collect.candidates import Candidate, Dropped, LongText
 from speedstudy.collect.evals_rows import DATA, OTHER_TERMS, open_wheel, read_rows

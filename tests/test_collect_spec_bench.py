@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from speedstudy.collect.candidates import Candidate, Dropped
 from speedstudy.collect.spec_bench import read
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from speedstudy.collect import ADAPTERS, collect, source_code
 from speedstudy.collect.candidates import (
     CATEGORIES,

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Acceptance, Chunk, Sampling
 from speedstudy.dialects.sse import Event, split_events

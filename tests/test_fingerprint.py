@@ -1,6 +1,7 @@
 """The code fingerprint: content, not time; this package, not others."""
 
 import pytest
+
 from speedstudy import fingerprint as module
 from speedstudy.fingerprint import fingerprint
 

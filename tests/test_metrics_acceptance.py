@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from metric_records import PREFILL, VERIFY, drafter_cell, reply, stepped
 from speedstudy.metrics.acceptance import acceptance, pool, request_counts
 from speedstudy.metrics.conventions import chunk_rates, specdec_bench

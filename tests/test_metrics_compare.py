@@ -1,6 +1,7 @@
 """A drafter's cell against the baseline by hand."""
 
 import pytest
+
 from metric_records import reply
 from speedstudy.metrics.compare import (
     first_difference,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from metric_records import PREFILL, drafter_cell, reply, stepped
 from speedstudy.metrics.catalogue import METRICS, page
 from speedstudy.metrics.measure import measure

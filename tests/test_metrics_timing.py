@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from metric_records import PREFILL, reply
 from speedstudy.metrics.throughput import throughput
 from speedstudy.metrics.timing import distribution, latency, user_tok_per_s

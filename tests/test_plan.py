@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from speedstudy.ids import canonical, measured, node, short_hash
 from speedstudy.plan import expand
 from speedstudy.study import load_study

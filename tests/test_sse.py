@@ -4,6 +4,7 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from speedstudy.dialects.sse import Event, split_events
 
 # A three-byte character, U+2028 and U+0085 raw inside JSON, CRLF and LF, a comment, an event

@@ -59,7 +59,7 @@ class Tables:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="JSON that lists the cells")
+    parser.add_argument("--plan", type=Path, required=True, help="JSON: hashes of the cells' ids")
     parser.add_argument("--cells", type=Path, required=True, help="folder of the cells' folders")
     parser.add_argument(
         "--workloads", type=Path, nargs="+", required=True, help="the study's workload files"
@@ -69,9 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the tables; returns how many cells there are and which failed."""
-    names = json.loads(arguments.plan.read_text(encoding="utf-8"))["cells"]
+    hashes = json.loads(arguments.plan.read_text(encoding="utf-8"))["cells"]
     digests = {path.stem: digest(read_workload(path)) for path in arguments.workloads}
-    tables = aggregate([arguments.cells / name for name in names], digests)
+    # A plan holds only the hashes: full ids of a large matrix do not fit on a command line.
+    by_hash = {path.name.rpartition("--")[2]: path for path in arguments.cells.iterdir()}
+    missing = [one for one in hashes if one not in by_hash]
+    if missing:
+        raise ValueError(f"{arguments.cells}: no cell {', '.join(missing)}; run the study first")
+    tables = aggregate([by_hash[one] for one in hashes], digests)
     write_tables(arguments.out, tables)
     failed = tables.cells[tables.cells["status"] != "ok"]
     for cell_id, reason in zip(failed["cell_id"], failed["reason"], strict=True):

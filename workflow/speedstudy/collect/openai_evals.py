@@ -2,6 +2,7 @@
 
 Options:
     max_chars: Longest prompt that is kept, all turns together, in characters.
+    most_rows: Most rows of any one file; null or missing leaves it to each file's own ``rows``.
     folders: List of mappings, one a file of the wheel:
         ``member`` (``<folder>/<file>.jsonl``), ``category``, ``rows`` (how many to keep), and
         optionally ``sub_category`` (default: the folder), ``instruction`` (replaces the row's
@@ -42,11 +43,12 @@ def read(
     """
     with open_wheel(files) as wheel:
         for folder in options["folders"]:
-            yield from _read_folder(source, wheel, folder, int(options["max_chars"]))
+            rows = min(int(folder["rows"]), options.get("most_rows") or int(folder["rows"]))
+            yield from _read_folder(source, wheel, folder, int(options["max_chars"]), rows)
 
 
 def _read_folder(
-    source: str, wheel: zipfile.ZipFile, folder: Mapping[str, Any], max_chars: int
+    source: str, wheel: zipfile.ZipFile, folder: Mapping[str, Any], max_chars: int, rows: int
 ) -> Iterator[Candidate | Dropped]:
     member = folder["member"]
     usable: dict[str, Candidate] = {}
@@ -75,7 +77,7 @@ def _read_folder(
             yield Dropped(src_id=src_id, reason=reason)
         else:
             usable[src_id] = candidate
-    kept = heapq.nsmallest(int(folder["rows"]), usable.values(), key=lambda item: item.question_id)
+    kept = heapq.nsmallest(rows, usable.values(), key=lambda item: item.question_id)
     yield from kept
     for src_id in usable.keys() - {candidate.src_id for candidate in kept}:
         yield Dropped(src_id=src_id, reason="over_quota")

@@ -1,0 +1,78 @@
+"""
+Tables, and what they were made from.
+
+REQUIRED INPUTS:
+    results/cells/, results/workloads/    from bench.smk and select.smk
+
+OUTPUTS:
+    results/tables/cells.parquet (.csv)    one row a cell
+    results/tables/prompts.parquet         one row a cell and prompt
+    results/tables/categories.parquet      one row a cell and category
+    results/tables/accepted.parquet        how many steps accepted how many tokens
+    results/study.json                     the resolved study, versions, hardware
+"""
+
+
+rule write_plan:
+    """Name what a plainly named output is made from, so that it is never stale.
+
+    Older plans of the same output go: returning to one makes the output anew.
+    """
+    output:
+        "results/plan/{slice}--{digest}.json",
+    log:
+        "logs/write_plan/{slice}--{digest}.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=lambda wildcards: slice_json(wildcards.slice),
+    message:
+        "Planning {wildcards.slice}"
+    shell:
+        "(rm -f results/plan/{wildcards.slice}--*.json"
+        " && printf '%s\\n' {params.cfg:q} > {output}) 2> {log}"
+
+
+rule aggregate:
+    """Compute every metric from the records, one row a cell."""
+    input:
+        plan=plan_file("aggregate"),
+        cells=expand("results/cells/{cell}/cell.json", cell=PLAN.cells),
+        requests=expand("results/cells/{cell}/requests.parquet", cell=PLAN.cells),
+        workloads=expand("results/workloads/{workload}.parquet", workload=PLAN.data.workloads),
+    output:
+        cells="results/tables/cells.parquet",
+        csv="results/tables/cells.csv",
+        prompts="results/tables/prompts.parquet",
+        categories="results/tables/categories.parquet",
+        accepted="results/tables/accepted.parquet",
+    log:
+        "logs/aggregate.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=slice_json("aggregate"),
+    message:
+        "Aggregating the cells"
+    shell:
+        "speedstudy aggregate --plan {input.plan} --cells results/cells"
+        " --workloads {input.workloads} --out results/tables 2> {log}"
+
+
+rule write_study:
+    """Write the resolved study with versions, commit and hardware."""
+    input:
+        plan=plan_file("write_study"),
+        cells="results/tables/cells.parquet",
+    output:
+        "results/study.json",
+    log:
+        "logs/write_study.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=slice_json("write_study"),
+    message:
+        "Writing the resolved study"
+    shell:
+        "speedstudy write-study --plan {input.plan} --out {output} 2> {log}"

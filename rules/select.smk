@@ -1,0 +1,150 @@
+"""
+Choose the prompts and turn them into token ids.
+
+REQUIRED INPUTS:
+    resources/candidates/, resources/artifacts/, resources/models/   from collect.smk
+
+OUTPUTS:
+    resources/embeddings/{embeddings}.npz    embeddings of one source's candidates
+    results/prompts/{selected}.parquet       the selected prompts, and how alike they are (.json)
+    results/buckets/{bucket}.parquet         prompts of one fixed length, in entropy tiers
+    results/workloads/{workload}.parquet     token ids, as every engine gets them
+"""
+
+
+rule embed:
+    """Embed the candidates of one source."""
+    input:
+        candidates=lambda wildcards: need_paths(
+            "resources/candidates/{}.parquet",
+            PLAN.data.embeddings,
+            wildcards.embeddings,
+            PLAN.data.candidates,
+        ),
+        embedder=lambda wildcards: need_paths(
+            "resources/artifacts/{}/manifest.json",
+            PLAN.data.embeddings,
+            wildcards.embeddings,
+            PLAN.data.artifacts,
+        ),
+    output:
+        "resources/embeddings/{embeddings}.npz",
+    log:
+        "logs/embed/{embeddings}.log",
+    conda:
+        "../envs/study.yaml"
+    threads: 2
+    params:
+        cfg=lambda wildcards: node_json(PLAN.data.embeddings, wildcards.embeddings),
+        code=fingerprint("speedstudy.embed"),
+    message:
+        "Embedding {wildcards.embeddings}"
+    shell:
+        "speedstudy embed --config {params.cfg:q} --candidates {input.candidates}"
+        " --embedder {input.embedder} --out {output} 2> {log}"
+
+
+rule select:
+    """Select the prompts of every category that are least alike."""
+    input:
+        candidates=lambda wildcards: need_paths(
+            "resources/candidates/{}.parquet",
+            PLAN.data.selected,
+            wildcards.selected,
+            PLAN.data.candidates,
+        ),
+        embeddings=lambda wildcards: need_paths(
+            "resources/embeddings/{}.npz",
+            PLAN.data.selected,
+            wildcards.selected,
+            PLAN.data.embeddings,
+        ),
+    output:
+        prompts="results/prompts/{selected}.parquet",
+        report="results/prompts/{selected}.json",
+    log:
+        "logs/select/{selected}.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=lambda wildcards: node_json(PLAN.data.selected, wildcards.selected),
+        code=fingerprint("speedstudy.select"),
+    message:
+        "Selecting prompts"
+    shell:
+        "speedstudy select --config {params.cfg:q} --candidates {input.candidates}"
+        " --embeddings {input.embeddings} --out {output.prompts}"
+        " --report {output.report} 2> {log}"
+
+
+rule bucket:
+    """Cut texts to one exact length in tokens."""
+    input:
+        texts=lambda wildcards: need_paths(
+            "resources/candidates/{}.parquet",
+            PLAN.data.buckets,
+            wildcards.bucket,
+            PLAN.data.candidates,
+        ),
+        tokenizer=lambda wildcards: need_paths(
+            "resources/models/{}/config.json",
+            PLAN.data.buckets,
+            wildcards.bucket,
+            PLAN.data.models,
+        ),
+    output:
+        "results/buckets/{bucket}.parquet",
+    log:
+        "logs/bucket/{bucket}.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=lambda wildcards: node_json(PLAN.data.buckets, wildcards.bucket),
+        tokenizer=lambda wildcards, input: (
+            str(Path(input.tokenizer[0]).parent) if input.tokenizer else "o200k_base"
+        ),
+        code=fingerprint("speedstudy.bucket"),
+    message:
+        "Cutting {wildcards.bucket}"
+    shell:
+        "speedstudy bucket --config {params.cfg:q} --texts {input.texts}"
+        " --tokenizer {params.tokenizer} --out {output} 2> {log}"
+
+
+rule tokenize:
+    """Render the target's chat template and encode, once, outside every engine."""
+    input:
+        model=lambda wildcards: need_paths(
+            "resources/models/{}/config.json",
+            PLAN.data.workloads,
+            wildcards.workload,
+            PLAN.data.models,
+        ),
+        prompts=lambda wildcards: need_paths(
+            "results/prompts/{}.parquet",
+            PLAN.data.workloads,
+            wildcards.workload,
+            PLAN.data.selected,
+        )
+        + need_paths(
+            "results/buckets/{}.parquet",
+            PLAN.data.workloads,
+            wildcards.workload,
+            PLAN.data.buckets,
+        ),
+    output:
+        workload="results/workloads/{workload}.parquet",
+        warmup="results/workloads/{workload}.warmup.parquet",
+    log:
+        "logs/tokenize/{workload}.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=lambda wildcards: node_json(PLAN.data.workloads, wildcards.workload),
+        code=fingerprint("speedstudy.tokenize"),
+    message:
+        "Tokenising {wildcards.workload}"
+    shell:
+        "speedstudy tokenize --config {params.cfg:q} --prompts {input.prompts}"
+        " --tokenizer $(dirname {input.model}) --out {output.workload}"
+        " --warmup-out {output.warmup} 2> {log}"

@@ -1,0 +1,104 @@
+"""What several test files share."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of real rows for tests; a user has none."""
+    folder = Path(os.environ.get("SPEEDSTUDY_SHARED", ROOT.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip("no folder of real rows: SPEEDSTUDY_SHARED is not set")
+    return folder
+
+
+class Project:
+    """A copy of the project to run in; it shares the content-addressed resources."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {
+            **os.environ,
+            # The copy's own code, so that a test may edit it.
+            "PYTHONPATH": str(directory / "workflow"),
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def start(self, *command, **options) -> subprocess.Popen:
+        return subprocess.Popen(
+            [str(word) for word in command],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **options,
+        )
+
+    def run(self, *command) -> tuple[int, str]:
+        """Run a command; returns its exit status and all that it printed."""
+        process = self.start(*command)
+        output, _ = process.communicate(timeout=900)
+        return process.returncode, output
+
+    def snakemake(self, *targets, hydra=()) -> tuple[int, str]:
+        return self.run(*self.snakemake_command(*targets, hydra=hydra))
+
+    @staticmethod
+    def snakemake_command(*targets, hydra=()) -> list[str]:
+        overrides = ",".join(f'"{override}"' for override in hydra)
+        return [
+            "snakemake",
+            *targets,
+            "--cores",
+            "2",
+            "--config",
+            "experiment=ci",
+            f"hydra=[{overrides}]",
+        ]
+
+    def scheduled(self, *targets, hydra=()) -> dict[str, int]:
+        """Return how often each rule would run now."""
+        status, output = self.snakemake(*targets, "--dry-run", hydra=hydra)
+        assert status == 0, output
+        counts = {}
+        if "Job stats:" in output:
+            table = output.split("Job stats:")[1].split("total")[0].splitlines()
+            for line in table[3:]:
+                rule, count = line.split()
+                counts[rule] = int(count)
+        else:
+            assert "Nothing to be done" in output, output
+        counts.pop("all", None)
+        return counts
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    """A project in which the experiment `ci` has been run, on the real engine."""
+    directory = tmp_path_factory.mktemp("project") / "speedstudy"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, directory / name)
+    (ROOT / "resources").mkdir(exist_ok=True)
+    shutil.rmtree(directory / "resources", ignore_errors=True)
+    (directory / "resources").symlink_to(ROOT / "resources")
+    made = Project(directory)
+    status, output = made.snakemake()
+    assert status == 0, output
+    return made

@@ -1,0 +1,147 @@
+"""Starting, watching and ending an engine process, on small stand-ins that are not engines."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from speedstudy.engines.kind import Launch
+from speedstudy.engines.process import EngineError, free_port, running, wait_healthy
+from speedstudy.records import RECORD_VERSION, write_json
+from speedstudy.recover import end_stragglers, set_failed_aside
+
+HEALTHY = (
+    "import http.server, sys\n"
+    "class H(http.server.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        self.send_response(200); self.end_headers()\n"
+    "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), H).serve_forever()\n"
+)
+CHILD_BEARER = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "print(child.pid, flush=True)\n"
+    "time.sleep(600)\n"
+)
+
+
+def stand_in(code: str, *arguments: str) -> Launch:
+    return Launch(argv=(sys.executable, "-c", code, *arguments))
+
+
+def wait_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def place(tmp_path):
+    return {"log": tmp_path / "engine.log", "pid_file": tmp_path / "engine.pid.json"}
+
+
+def test_a_healthy_engine_is_waited_for_and_ended(place):
+    port = free_port()
+    with running(stand_in(HEALTHY, str(port)), port=port, **place) as engine:
+        wait_healthy(engine, timeout_s=30)
+        assert engine.died() is None
+        assert place["pid_file"].is_file()
+        pid = engine.process.pid
+    assert wait_gone(pid)
+    assert not place["pid_file"].exists()
+    assert place["log"].read_text().startswith("$ ")
+
+
+def test_a_bad_flag_is_reported_with_the_logs_last_lines(place):
+    launch = stand_in("import sys; sys.exit('error: no such flag --bad')")
+    with running(launch, port=1, **place) as engine, pytest.raises(EngineError) as error:
+        wait_healthy(engine, timeout_s=30)
+    assert "exit status 1" in str(error.value)
+    assert "no such flag --bad" in str(error.value)
+
+
+def test_an_engine_that_never_answers_is_reported(place):
+    launch = stand_in("import time; print('loading'); time.sleep(600)")
+    port = free_port()
+    with (
+        running(launch, port=port, **place) as engine,
+        pytest.raises(EngineError, match="not healthy after 1 s"),
+    ):
+        wait_healthy(engine, timeout_s=1)
+
+
+def test_the_whole_process_group_ends(place):
+    with running(stand_in(CHILD_BEARER), port=1, **place):
+        deadline = time.monotonic() + 30
+        while not (line := place["log"].read_text().splitlines()[-1]).isdigit():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        child = int(line)
+    assert wait_gone(child)
+
+
+PARENT = (
+    "import pathlib, sys, time\n"
+    "from speedstudy.engines.kind import Launch\n"
+    "from speedstudy.engines.process import running\n"
+    "base = pathlib.Path(sys.argv[1])\n"
+    "launch = Launch(argv=(sys.executable, '-c', 'import time; time.sleep(600)'))\n"
+    "with running(launch, port=1, log=base / 'log', pid_file=base / 'engine.pid.json') as engine:\n"
+    "    print(engine.process.pid, flush=True)\n"
+    "    time.sleep(600)\n"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_an_engine_dies_with_a_killed_measurement(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        engine = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+    assert wait_gone(engine)
+
+
+def test_recover_ends_stragglers_but_never_a_reused_pid(tmp_path):
+    cell = tmp_path / "some-cell"
+    cell.mkdir()
+    straggler = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+    )
+    started = psutil.Process(straggler.pid).create_time()
+    write_json(
+        cell / "engine.pid.json",
+        {
+            "owner": {"pid": os.getpid(), "started": 1.0},
+            "engine": {"pid": straggler.pid, "started": started},
+        },
+    )
+    assert end_stragglers(tmp_path) == [straggler.pid]
+    straggler.wait(30)
+    assert list(cell.iterdir()) == []
+
+
+def write_cell(directory: Path, status: str) -> None:
+    directory.mkdir(parents=True)
+    (directory / "requests.parquet").write_bytes(b"rows")
+    write_json(directory / "cell.json", {"record_version": RECORD_VERSION, "status": status})
+
+
+def test_recover_sets_failed_cells_aside_and_only_those(tmp_path):
+    cells, failed = tmp_path / "cells", tmp_path / "failed"
+    write_cell(cells / "good", "ok")
+    write_cell(cells / "bad", "failed")
+    assert set_failed_aside(cells, failed) == ["bad"]
+    assert (cells / "good" / "cell.json").is_file()
+    assert not (cells / "bad" / "cell.json").exists()
+    assert (failed / "bad" / "cell.json").is_file()
+    assert (failed / "bad" / "requests.parquet").is_file()

