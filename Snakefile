@@ -34,6 +34,7 @@ rule all:
     input:
         FIGURES,
         "results/tables/cells.parquet",
+        "results/tables/lossless.csv",
         "results/study.json",
 
 

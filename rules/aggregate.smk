@@ -9,6 +9,7 @@ OUTPUTS:
     results/tables/prompts.parquet         one row a cell and prompt
     results/tables/categories.parquet      one row a cell and category
     results/tables/accepted.parquet        how many steps accepted how many tokens
+    results/tables/lossless.csv            replies that a drafter changed, and by what gap
     results/study.json                     the resolved study, versions, hardware
 """
 
@@ -57,6 +58,30 @@ rule aggregate:
     shell:
         "speedstudy aggregate --plan {input.plan} --cells results/cells"
         " --workloads {input.workloads} --out results/tables 2> {log}"
+
+
+rule check_lossless:
+    """Compare greedy replies with a drafter to those without; weigh each first difference."""
+    input:
+        plan=plan_file("check_lossless"),
+        cells=expand("results/cells/{cell}/cell.json", cell=PLAN.cells),
+        requests=expand("results/cells/{cell}/requests.parquet", cell=PLAN.cells),
+        workloads=expand("results/workloads/{workload}.parquet", workload=PLAN.data.workloads),
+        models=expand("resources/models/{model}/config.json", model=HF_MODELS),
+    output:
+        "results/tables/lossless.csv",
+    log:
+        "logs/check_lossless.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        cfg=slice_json("check_lossless"),
+        models=lambda wildcards, input: [str(Path(path).parent) for path in input.models],
+    message:
+        "Comparing replies with and without drafters"
+    shell:
+        "speedstudy check-lossless --plan {input.plan} --cells results/cells"
+        " --workloads {input.workloads} --models {params.models} --out {output} 2> {log}"
 
 
 rule write_study:

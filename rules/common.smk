@@ -28,6 +28,7 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error))
 
+HF_MODELS = [model for model in PLAN.data.models if "--hf--" in model]
 IDS = {"random", "real"}
 FIGURES = ["results/pareto.pdf", "results/acceptance.pdf"]
 if {load.workload.ids for load in STUDY.loads.values()} == IDS:
@@ -38,6 +39,10 @@ SLICES = {
     "aggregate": {
         "cells": [cell.rpartition("--")[2] for cell in PLAN.cells],
         "code": fingerprint("speedstudy.aggregate"),
+    },
+    "check_lossless": {
+        "cells": [cell.rpartition("--")[2] for cell in PLAN.cells],
+        "code": fingerprint("speedstudy.check_lossless"),
     },
     "write_study": STUDY.model_dump(mode="json"),
     **{

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from speedstudy.records import TurnRecord
+from speedstudy.records import RECORD_VERSION, TurnRecord, write_json, write_requests
 
 PREFILL: dict[str, Any] = {"first_token": "prefill", "load": {"devices": 1}}
 VERIFY: dict[str, Any] = {"first_token": "verify", "load": {"devices": 1}}
@@ -60,3 +60,38 @@ def stepped(
 def drafter_cell(method: str, k: int | None = None, **fields: Any) -> dict[str, Any]:
     """Return a cell that names its drafter."""
     return {**PREFILL, "cell": {"drafter": {"method": method, "k": k}}, **fields}
+
+
+def write_cell(folder, cell_id, turns=(), *, method="none", k=0, concurrency=1, **fields):
+    """Write a finished cell's folder as run_cell does; `fields` replace parts of cell.json."""
+    directory = folder / cell_id
+    directory.mkdir()
+    record = {
+        "record_version": RECORD_VERSION,
+        "status": "ok",
+        "reason": None,
+        "cell_id": cell_id,
+        "cell": {
+            "engine": {"name": "openvino", "version": "2026.4.1"},
+            "target": {"name": "smollm2"},
+            "drafter": {"name": "ngram" if k else "none", "method": method, "k": k},
+            "load": {
+                "name": "qualitative",
+                "workload": {"kind": "qualitative", "bucket": None, "ids": "real"},
+                "concurrency": concurrency,
+                "max_tokens": 48,
+            },
+            "sampling": {"name": "greedy", "temperature": 0.0, "seed": 0},
+            "repeat": 1,
+        },
+        "workload": {"name": "qualitative--1", "digest": "a" * 64, "prompts": 2},
+        "load": {"devices": 1},
+        "engine": {"version": "2026.4.1-build", "startup_s": 2.5},
+        "first_token": "prefill",
+        "counters": None,
+        "client": {"verdict": "valid"},
+        **fields,
+    }
+    write_requests(directory / "requests.parquet", turns)
+    write_json(directory / "cell.json", record)
+    return directory

@@ -6,9 +6,10 @@ import json
 import pandas as pd
 import pytest
 
-from metric_records import reply, stepped
+from metric_records import reply, stepped, write_cell
 from speedstudy.aggregate import Tables, aggregate, run, write_tables
-from speedstudy.records import RECORD_VERSION, write_json, write_requests
+from speedstudy.cells import Cell
+from speedstudy.records import read_cell
 from speedstudy.workload import Prompt, digest, write_workload
 
 approx = pytest.approx
@@ -16,38 +17,8 @@ approx = pytest.approx
 DIGESTS = {"qualitative--1": "a" * 64}
 
 
-def write_cell(folder, cell_id, turns=(), *, method="none", k=0, concurrency=1, **fields):
-    directory = folder / cell_id
-    directory.mkdir()
-    record = {
-        "record_version": RECORD_VERSION,
-        "status": "ok",
-        "reason": None,
-        "cell_id": cell_id,
-        "cell": {
-            "engine": {"name": "openvino", "version": "2026.4.1"},
-            "target": {"name": "smollm2"},
-            "drafter": {"name": "ngram" if k else "none", "method": method, "k": k},
-            "load": {
-                "name": "qualitative",
-                "workload": {"kind": "qualitative", "bucket": None, "ids": "real"},
-                "concurrency": concurrency,
-                "max_tokens": 48,
-            },
-            "sampling": {"name": "greedy", "temperature": 0.0, "seed": 0},
-            "repeat": 1,
-        },
-        "workload": {"name": "qualitative--1", "digest": "a" * 64, "prompts": 2},
-        "load": {"devices": 1},
-        "engine": {"version": "2026.4.1-build", "startup_s": 2.5},
-        "first_token": "prefill",
-        "counters": None,
-        "client": {"verdict": "valid"},
-        **fields,
-    }
-    write_requests(directory / "requests.parquet", turns)
-    write_json(directory / "cell.json", record)
-    return directory
+def aggregate_dirs(directories, digests):
+    return aggregate([Cell(directory, read_cell(directory)) for directory in directories], digests)
 
 
 def plain(prompt_id, gap_s, ids, category="math"):
@@ -104,7 +75,7 @@ def study(tmp_path):
 
 
 def test_one_row_a_cell_in_the_given_order(study):
-    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    cells = aggregate_dirs(study, DIGESTS).cells.set_index("cell_id")
     assert list(cells.index) == ["ngram--c1", "none--c1", "ngram--c2", "none--c2"]
     row = cells.loc["ngram--c1"]
     assert (row["engine"], row["engine_version"]) == ("openvino", "2026.4.1-build")
@@ -118,7 +89,7 @@ def test_one_row_a_cell_in_the_given_order(study):
 
 
 def test_drafter_against_none_at_the_same_load(study):
-    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    cells = aggregate_dirs(study, DIGESTS).cells.set_index("cell_id")
     row = cells.loc["ngram--c1"]
     assert row["speedup_user"] == approx(75 / 40)
     assert row["speedup_user_low"] == approx(50 / 40)
@@ -132,7 +103,7 @@ def test_drafter_against_none_at_the_same_load(study):
 
 
 def test_a_failed_cell_is_a_row_of_nulls_and_no_baseline(study):
-    cells = aggregate(study, DIGESTS).cells.set_index("cell_id")
+    cells = aggregate_dirs(study, DIGESTS).cells.set_index("cell_id")
     failed = cells.loc["none--c2"]
     assert failed["status"] == "failed"
     assert failed["reason"] == "the engine ended with status 1"
@@ -143,7 +114,7 @@ def test_a_failed_cell_is_a_row_of_nulls_and_no_baseline(study):
 
 
 def test_prompts_categories_and_accepted_lengths(study):
-    tables = aggregate(study, DIGESTS)
+    tables = aggregate_dirs(study, DIGESTS)
     prompts = tables.prompts[tables.prompts["cell_id"] == "ngram--c1"]
     assert prompts["prompt_id"].tolist() == ["p", "q"]
     assert prompts["category"].tolist() == ["math", "coding"]
@@ -163,24 +134,24 @@ def test_mixed_prompts_are_refused(study, tmp_path):
     workload = {"name": "qualitative--1", "digest": "b" * 64, "prompts": 2}
     stale = write_cell(tmp_path, "stale", concurrency=4, workload=workload)
     with pytest.raises(ValueError, match=r"qualitative--1: stale used .*bbbb.*aaaa.*remove"):
-        aggregate([*study, stale], DIGESTS)
+        aggregate_dirs([*study, stale], DIGESTS)
 
 
 def test_unknown_workload_and_doubled_cells_are_refused(study, tmp_path):
     with pytest.raises(ValueError, match="no such file among the workloads"):
-        aggregate(study, {})
+        aggregate_dirs(study, {})
     with pytest.raises(ValueError, match=r"none--c1 comes twice"):
-        aggregate([*study, study[1]], DIGESTS)
+        aggregate_dirs([*study, study[1]], DIGESTS)
     second = write_cell(tmp_path, "none--again")
     with pytest.raises(ValueError, match=r"none--c1, none--again: cells without a drafter"):
-        aggregate([*study, second], DIGESTS)
+        aggregate_dirs([*study, second], DIGESTS)
     (tmp_path / "unfinished").mkdir()
     with pytest.raises(ValueError, match=r"no cell\.json"):
-        aggregate([tmp_path / "unfinished"], DIGESTS)
+        aggregate_dirs([tmp_path / "unfinished"], DIGESTS)
 
 
 def test_tables_survive_the_files(study, tmp_path):
-    tables = aggregate(study, DIGESTS)
+    tables = aggregate_dirs(study, DIGESTS)
     out = tmp_path / "tables"
     write_tables(out, tables)
     assert sorted(path.name for path in out.iterdir()) == [
@@ -197,7 +168,7 @@ def test_tables_survive_the_files(study, tmp_path):
 
 
 def test_no_cell_gives_empty_tables_with_their_columns():
-    tables = aggregate([], {})
+    tables = aggregate_dirs([], {})
     assert isinstance(tables, Tables)
     assert len(tables.cells) == 0
     assert "speedup_user" in tables.cells.columns

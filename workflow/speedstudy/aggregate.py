@@ -19,7 +19,6 @@ from speedstudy.cell_rows import (
     CATEGORY_COLUMNS,
     CELL_COLUMNS,
     PROMPT_COLUMNS,
-    Cell,
     Row,
     accepted_rows,
     category_rows,
@@ -27,7 +26,8 @@ from speedstudy.cell_rows import (
     comparison,
     prompt_rows,
 )
-from speedstudy.records import TurnRecord, read_cell, read_requests
+from speedstudy.cells import Cell, comparable, names, read_cells
+from speedstudy.records import TurnRecord, read_requests
 from speedstudy.workload import digest, read_workload
 
 LOG = logging.getLogger(__name__)
@@ -71,12 +71,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the tables; returns how many cells there are and which failed."""
     hashes = json.loads(arguments.plan.read_text(encoding="utf-8"))["cells"]
     digests = {path.stem: digest(read_workload(path)) for path in arguments.workloads}
-    # A plan holds only the hashes: full ids of a large matrix do not fit on a command line.
-    by_hash = {path.name.rpartition("--")[2]: path for path in arguments.cells.iterdir()}
-    missing = [one for one in hashes if one not in by_hash]
-    if missing:
-        raise ValueError(f"{arguments.cells}: no cell {', '.join(missing)}; run the study first")
-    tables = aggregate([by_hash[one] for one in hashes], digests)
+    tables = aggregate(read_cells(arguments.cells, hashes), digests)
     write_tables(arguments.out, tables)
     failed = tables.cells[tables.cells["status"] != "ok"]
     for cell_id, reason in zip(failed["cell_id"], failed["reason"], strict=True):
@@ -84,24 +79,23 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"cells": len(tables.cells), "failed": failed["cell_id"].tolist()}
 
 
-def aggregate(cell_dirs: Sequence[Path], workload_digests: Mapping[str, str]) -> Tables:
+def aggregate(cells: Sequence[Cell], workload_digests: Mapping[str, str]) -> Tables:
     """Build the tables of a study.
 
     A cell is compared with the one without a drafter at the same engine, target, load, sampling
     and repeat; where that one is missing or failed, the comparison is null.
 
     Args:
-        cell_dirs: Directories of finished cells, failed ones included.
+        cells: Finished cells, failed ones included.
         workload_digests: Digest of each current workload file, by the file's name without suffix.
 
     Raises:
         ValueError: A cell was measured with other prompts than the current ones, a cell comes
             twice, or a directory holds no finished cell; the message names cells and the mend.
     """
-    cells = [Cell(directory, read_cell(directory)) for directory in cell_dirs]
     check_digests(cells, workload_digests)
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
-    for group in _comparable(cells):
+    for group in comparable(cells):
         _add_group(rows, group)
     order = {cell.cell_id: position for position, cell in enumerate(cells)}
     for table in rows.values():
@@ -120,14 +114,14 @@ def check_digests(cells: Sequence[Cell], workload_digests: Mapping[str, str]) ->
         if name not in workload_digests:
             raise ValueError(
                 f"workload {name}: no such file among the workloads, needed by "
-                f"{_names(group)}; give its file too"
+                f"{names(group)}; give its file too"
             )
         current = workload_digests[name]
         stale = [cell for cell in group if cell.digest != current]
         if stale:
             digests = ", ".join(sorted({cell.digest[:DIGEST_DIGITS] for cell in stale}))
             raise ValueError(
-                f"workload {name}: {_names(stale)} used prompts of digest {digests}, the file "
+                f"workload {name}: {names(stale)} used prompts of digest {digests}, the file "
                 f"now has {current[:DIGEST_DIGITS]}; remove the folders of these cells and "
                 "measure them again"
             )
@@ -146,29 +140,6 @@ def write_tables(directory: Path, tables: Tables) -> None:
     temporary = directory / "cells.csv.tmp"
     tables.cells.to_csv(temporary, index=False, lineterminator="\n")
     temporary.replace(directory / "cells.csv")
-
-
-def _comparable(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Group cells that differ only in the drafter, the one without a drafter first.
-
-    Raises:
-        ValueError: A cell comes twice, or two cells of a group have no drafter.
-    """
-    groups: dict[str, list[Cell]] = {}
-    seen: set[str] = set()
-    for cell in cells:
-        if cell.cell_id in seen:
-            raise ValueError(f"cell {cell.cell_id} comes twice; give each directory once")
-        seen.add(cell.cell_id)
-        groups.setdefault(cell.comparison_key(), []).append(cell)
-    for group in groups.values():
-        baselines = [cell for cell in group if not cell.has_drafter]
-        if len(baselines) > 1:
-            raise ValueError(
-                f"{_names(baselines)}: cells without a drafter at the same engine, target, load, "
-                "sampling and repeat; leave one of them"
-            )
-    return [sorted(group, key=lambda cell: cell.has_drafter) for group in groups.values()]
 
 
 def _add_group(rows: Mapping[str, list[Row]], group: Sequence[Cell]) -> None:
@@ -194,7 +165,3 @@ def _frame(rows: Sequence[Row], columns: Mapping[str, str]) -> pd.DataFrame:
     """Return a table with exactly these columns and types; what a row lacks is null."""
     frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=[*columns])
     return frame.astype(dict(columns))
-
-
-def _names(cells: Sequence[Cell]) -> str:
-    return ", ".join(cell.cell_id for cell in cells)

@@ -4,13 +4,11 @@ Pure: a record in, rows out. ``aggregate`` reads the records and makes tables of
 column is declared with its type; what a row does not have is null there.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from speedstudy.cells import Cell
 from speedstudy.metrics.acceptance import per_request_mean, pool, request_counts
 from speedstudy.metrics.compare import (
     output_length_drift,
@@ -20,13 +18,12 @@ from speedstudy.metrics.compare import (
     token_agreement,
 )
 from speedstudy.metrics.measure import measure
-from speedstudy.metrics.steps import StepCounts, completion_tokens, has_drafter
+from speedstudy.metrics.steps import StepCounts, completion_tokens
 from speedstudy.records import TurnRecord
 
 Row = dict[str, Any]
 
 TEXT, WHOLE, REAL = "string", "Int64", "float64"
-COMPARED_PARTS = ("engine", "target", "load", "sampling", "repeat")
 ACCEPTANCE = {
     "al": REAL,
     "al_drafted": REAL,
@@ -110,67 +107,6 @@ ACCEPTED_COLUMNS = {
     "steps": WHOLE,
     "listed": TEXT,  # which steps the engine lists: all, or drafted ones only
 }
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell's directory and its ``cell.json``."""
-
-    directory: Path
-    record: dict[str, Any]
-
-    @property
-    def cell_id(self) -> str:
-        """The cell's id."""
-        return str(self.record["cell_id"])
-
-    @property
-    def failed(self) -> bool:
-        """Whether the measurement failed; its numbers are then null."""
-        return bool(self.record["status"] != "ok")
-
-    @property
-    def has_drafter(self) -> bool:
-        """Whether it ran with a drafter."""
-        return has_drafter(self.record)
-
-    @property
-    def workload(self) -> str:
-        """Name of the workload's file."""
-        return str(self.record["workload"]["name"])
-
-    @property
-    def digest(self) -> str:
-        """Digest of the prompts that were sent."""
-        return str(self.record["workload"]["digest"])
-
-    def comparison_key(self) -> str:
-        """Return what two cells must share to be compared: all but the drafter."""
-        parts = {name: self.record["cell"].get(name) for name in COMPARED_PARTS}
-        return json.dumps(parts, sort_keys=True)
-
-    def identity(self) -> Row:
-        """Return the identity columns."""
-        cell, engine = self.record["cell"], self.record.get("engine") or {}
-        drafter, load, sampling = cell["drafter"], cell["load"], cell["sampling"]
-        workload = load["workload"]
-        return {
-            "cell_id": self.cell_id,
-            "engine": cell["engine"]["name"],
-            "engine_version": engine.get("version") or cell["engine"].get("version"),
-            "target": cell["target"]["name"],
-            "drafter": drafter.get("name"),
-            "method": drafter["method"],
-            "k": drafter.get("k"),
-            "load": load["name"],
-            "workload": workload.get("bucket") or workload["kind"],
-            "ids": workload.get("ids", "real"),
-            "concurrency": load["concurrency"],
-            "max_tokens": load["max_tokens"],
-            "temperature": sampling["temperature"],
-            "seed": sampling.get("seed"),
-            "repeat": cell["repeat"],
-        }
 
 
 def cell_row(cell: Cell, turns: Sequence[TurnRecord] | None) -> Row:

@@ -29,6 +29,7 @@ COMMANDS = {
     "load": "send prompts to any running server and record",
     "measure": "compute every metric from one record",
     "aggregate": "compute the tables of a study from its records",
+    "check-lossless": "compare greedy replies with a drafter to those without",
     "plot-pareto": "draw user tokens/s against output tokens/s per device",
     "plot-acceptance": "draw acceptance length by category and accepted lengths",
     "plot-random-vs-real": "draw the same load with random tokens and with real prompts",

@@ -38,6 +38,21 @@ class Prompt:
     turn_token_ids: tuple[tuple[int, ...], ...]
 
 
+def continue_ids(
+    sent: Sequence[int], received: Sequence[int], continuation: Sequence[int]
+) -> list[int]:
+    """Return the ids of the next turn: sent, received, continuation, without a doubled seam.
+
+    The continuation starts with the template's end-of-turn ids. A reply that stopped by itself
+    already ends with some of them, a reply cut by its length with none: the longest end of the
+    reply that is also a beginning of the continuation is taken once.
+    """
+    overlap = min(len(received), len(continuation))
+    while overlap and list(received[-overlap:]) != list(continuation[:overlap]):
+        overlap -= 1
+    return [*sent, *received, *continuation[overlap:]]
+
+
 def digest(prompts: Sequence[Prompt]) -> str:
     """Return the sha256 (hex) over ids, categories and token ids, in order."""
     sha = hashlib.sha256()

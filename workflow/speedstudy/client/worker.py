@@ -16,7 +16,7 @@ from speedstudy.client.decode import RawTurn, judge, read_reply
 from speedstudy.client.transport import Exchange, Failure, Transport
 from speedstudy.dialects import Dialect
 from speedstudy.dialects.reply import Sampling
-from speedstudy.workload import Prompt
+from speedstudy.workload import Prompt, continue_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +162,3 @@ class Worker:
             )
             for turn in range(first_turn, len(prompt.turn_token_ids))
         )
-
-
-def continue_ids(
-    sent: Sequence[int], received: Sequence[int], continuation: Sequence[int]
-) -> list[int]:
-    """Return the ids of the next turn: sent, received, continuation, without a doubled seam.
-
-    The continuation starts with the template's end-of-turn ids. A reply that stopped by itself
-    already ends with some of them, a reply cut by its length with none: the longest end of the
-    reply that is also a beginning of the continuation is taken once.
-    """
-    overlap = min(len(received), len(continuation))
-    while overlap and list(received[-overlap:]) != list(continuation[:overlap]):
-        overlap -= 1
-    return [*sent, *received, *continuation[overlap:]]
