@@ -140,7 +140,7 @@ def test_one_wheel_for_two_sources_is_one_artifact():
             ["select.quota=100000"],
             r"quota 100000 is larger than the pool of \d+ in category coding",
         ),
-        (["loads.qualitative.requests=1000"], "1000 requests and 4 for warm-up of 88"),
+        (["loads.qualitative.requests=1000"], "1000 requests and 2 for warm-up of 88"),
         (["loads.bucket_1k.workload.bucket=9k"], "no bucket 9k; the study has 1k"),
         (["loads.bucket_1k.drafters=[nosuch]"], "no drafter nosuch; the study has none"),
         (["sources.openai_evals.artifact.sha256=abc"], "sources.openai_evals.artifact"),

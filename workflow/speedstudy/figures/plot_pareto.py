@@ -176,6 +176,9 @@ def _draw_panel(
     where = ", ".join((first["load"], first["target"], *points["engine"].unique()))
     axes.set_title(f"{where}\n{describe_load(points)}", linespacing=1.4)
     axes.margins(0.1)
+    # From zero: a zoomed axis makes much of a difference that is none.
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
     sns.despine(ax=axes)
 
 
