@@ -27,8 +27,6 @@ rule write_plan:
         "../envs/study.yaml"
     params:
         cfg=lambda wildcards: slice_json(wildcards.slice),
-    message:
-        "Planning {wildcards.slice}"
     shell:
         "(rm -f results/plan/{wildcards.slice}--*.json"
         " && printf '%s\\n' {params.cfg:q} > {output}) 2> {log}"
@@ -53,8 +51,6 @@ rule aggregate:
         "../envs/study.yaml"
     params:
         cfg=slice_json("aggregate"),
-    message:
-        "Aggregating the cells"
     shell:
         "speedstudy aggregate --plan {input.plan} --cells results/cells"
         " --workloads {input.workloads} --out results/tables 2> {log}"
@@ -77,8 +73,6 @@ rule check_lossless:
     params:
         cfg=slice_json("check_lossless"),
         models=lambda wildcards, input: [str(Path(path).parent) for path in input.models],
-    message:
-        "Comparing replies with and without drafters"
     shell:
         "speedstudy check-lossless --plan {input.plan} --cells results/cells"
         " --workloads {input.workloads} --models {params.models} --out {output} 2> {log}"
@@ -97,7 +91,5 @@ rule write_study:
         "../envs/study.yaml"
     params:
         cfg=slice_json("write_study"),
-    message:
-        "Writing the resolved study"
     shell:
         "speedstudy write-study --plan {input.plan} --out {output} 2> {log}"

@@ -36,8 +36,6 @@ rule run_cell:
         gpu=lambda wildcards: PLAN.cells[wildcards.cell].cfg["engine"]["gpus"],
     params:
         cfg=lambda wildcards: canonical(PLAN.cells[wildcards.cell].cfg),
-    message:
-        "Measuring {wildcards.cell}"
     shell:
         "speedstudy run-cell --config {params.cfg:q} --id {wildcards.cell}"
         " --workload {input.workload} --warmup {input.warmup}"

@@ -22,8 +22,6 @@ rule fetch:
         "../envs/study.yaml"
     params:
         cfg=lambda wildcards: node_json(PLAN.data.artifacts, wildcards.artifact),
-    message:
-        "Fetching {wildcards.artifact}"
     shell:
         "speedstudy fetch --config {params.cfg:q} --name {wildcards.artifact}"
         " --out {output} 2> {log}"
@@ -47,8 +45,6 @@ rule collect:
     params:
         cfg=lambda wildcards: node_json(PLAN.data.candidates, wildcards.candidates),
         code=collect_code,
-    message:
-        "Collecting {wildcards.candidates}"
     shell:
         "speedstudy collect --config {params.cfg:q} --manifest {input.manifest}"
         " --out {output} 2> {log}"
@@ -77,8 +73,6 @@ rule convert:
         "../envs/study.yaml"
     params:
         cfg=lambda wildcards: node_json(PLAN.data.models, wildcards.model),
-    message:
-        "Converting {wildcards.model}"
     shell:
         "speedstudy convert --config {params.cfg:q} --source {input.source}"
         " --out {output} 2> {log}"

@@ -29,8 +29,6 @@ rule plot_pareto:
         "../envs/study.yaml"
     params:
         cfg=slice_json("plot_pareto"),
-    message:
-        "Drawing {output.pdf}"
     shell:
         "speedstudy plot-pareto --plan {input.plan} --cells {input.cells}"
         " --out {output.pdf} 2> {log}"
@@ -56,8 +54,6 @@ rule plot_acceptance:
         "../envs/study.yaml"
     params:
         cfg=slice_json("plot_acceptance"),
-    message:
-        "Drawing {output.pdf}"
     shell:
         "speedstudy plot-acceptance --plan {input.plan} --cells {input.cells}"
         " --prompts {input.prompts} --accepted {input.accepted} --out {output.pdf} 2> {log}"
@@ -82,8 +78,6 @@ rule plot_random_vs_real:
         "../envs/study.yaml"
     params:
         cfg=slice_json("plot_random_vs_real"),
-    message:
-        "Drawing {output.pdf}"
     shell:
         "speedstudy plot-random-vs-real --plan {input.plan} --cells {input.cells}"
         " --prompts {input.prompts} --out {output.pdf} 2> {log}"

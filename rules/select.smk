@@ -37,8 +37,6 @@ rule embed:
     params:
         cfg=lambda wildcards: node_json(PLAN.data.embeddings, wildcards.embeddings),
         code=fingerprint("speedstudy.embed"),
-    message:
-        "Embedding {wildcards.embeddings}"
     shell:
         "speedstudy embed --config {params.cfg:q} --candidates {input.candidates}"
         " --embedder {input.embedder} --out {output} 2> {log}"
@@ -69,8 +67,6 @@ rule select:
     params:
         cfg=lambda wildcards: node_json(PLAN.data.selected, wildcards.selected),
         code=fingerprint("speedstudy.select"),
-    message:
-        "Selecting prompts"
     shell:
         "speedstudy select --config {params.cfg:q} --candidates {input.candidates}"
         " --embeddings {input.embeddings} --out {output.prompts}"
@@ -104,8 +100,6 @@ rule bucket:
             str(Path(input.tokenizer[0]).parent) if input.tokenizer else "o200k_base"
         ),
         code=fingerprint("speedstudy.bucket"),
-    message:
-        "Cutting {wildcards.bucket}"
     shell:
         "speedstudy bucket --config {params.cfg:q} --texts {input.texts}"
         " --tokenizer {params.tokenizer} --out {output} 2> {log}"
@@ -142,8 +136,6 @@ rule tokenize:
     params:
         cfg=lambda wildcards: node_json(PLAN.data.workloads, wildcards.workload),
         code=fingerprint("speedstudy.tokenize"),
-    message:
-        "Tokenising {wildcards.workload}"
     shell:
         "speedstudy tokenize --config {params.cfg:q} --prompts {input.prompts}"
         " --tokenizer $(dirname {input.model}) --out {output.workload}"
