@@ -162,8 +162,8 @@ def test_collect_names_what_is_wrong(tmp_path: Path) -> None:
         "multiturn": 0,
         "dropped": {},
     }
-    with pytest.raises(ValueError, match="source mine: no adapter 'hle'; there are embedded"):
-        collect(source | {"adapter": "hle"}, files, tmp_path / "out.parquet")
+    with pytest.raises(ValueError, match="source mine: no adapter 'nobody'; there are "):
+        collect(source | {"adapter": "nobody"}, files, tmp_path / "out.parquet")
     with pytest.raises(ValueError, match="'rag': '0 of 3'"):
         collect(source | {"candidates": {"rag": 3}}, files, tmp_path / "out.parquet")
     with pytest.raises(ValueError, match="`gives` does not fit"):

@@ -9,13 +9,14 @@ any order. To add a source, write its module, name it in ``ADAPTERS`` and add
 
 import argparse
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from speedstudy.artifacts import read_manifest
+from speedstudy.artifacts import missing_reason, read_manifest
 from speedstudy.collect.candidates import (
     CATEGORIES,
     TIERS,
@@ -27,13 +28,31 @@ from speedstudy.collect.candidates import (
 )
 
 ADAPTERS = {
+    "chat_rag_bench": "speedstudy.collect.chat_rag_bench",
+    "cnn_dailymail": "speedstudy.collect.cnn_dailymail",
+    "code_contests": "speedstudy.collect.code_contests",
+    "coser": "speedstudy.collect.coser",
+    "creative_writing": "speedstudy.collect.creative_writing",
     "embedded": "speedstudy.collect.embedded",
     "embedded_text": "speedstudy.collect.embedded_text",
     "evals_few_shot": "speedstudy.collect.evals_few_shot",
+    "hle": "speedstudy.collect.hle",
+    "human_eval_pack": "speedstudy.collect.human_eval_pack",
+    "live_code_bench": "speedstudy.collect.live_code_bench",
+    "mcif": "speedstudy.collect.mcif",
+    "mmath": "speedstudy.collect.mmath",
+    "mmlu_pro": "speedstudy.collect.mmlu_pro",
+    "mt_bench_101": "speedstudy.collect.mt_bench_101",
     "openai_evals": "speedstudy.collect.openai_evals",
+    "opus_100": "speedstudy.collect.opus_100",
+    "prepared_split": "speedstudy.collect.prepared_split",
+    "role_bench": "speedstudy.collect.role_bench",
     "source_code": "speedstudy.collect.source_code",
     "spec_bench": "speedstudy.collect.spec_bench",
+    "writing_bench": "speedstudy.collect.writing_bench",
 }
+
+LOG = logging.getLogger(__name__)
 
 Kind = TypeVar("Kind", Candidate, LongText)
 
@@ -48,8 +67,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run ``speedstudy collect``; returns the report of ``collect``."""
-    return collect(arguments.config, read_manifest(arguments.manifest), arguments.out)
+    """Run ``speedstudy collect``; returns the report of ``collect`` or ``collect_nothing``."""
+    files = read_manifest(arguments.manifest)
+    reason = missing_reason(arguments.manifest)
+    if reason is not None:
+        return collect_nothing(arguments.config, reason, arguments.out)
+    return collect(arguments.config, files, arguments.out)
+
+
+def collect_nothing(source: Mapping[str, Any], reason: str, out: Path) -> dict[str, Any]:
+    """Write the empty file of a source that may be skipped and could not be had, with a note.
+
+    The note names the source, the reason and the categories (or tiers) that it would have given.
+
+    Returns:
+        A report for JSON: ``source``, ``version``, ``rows`` (0) and ``missing``, the reason.
+    """
+    name, gives = source["name"], [*CATEGORIES, *TIERS]
+    note = {
+        "source": name,
+        "reason": reason,
+        "categories": sorted(source["candidates"], key=gives.index),
+    }
+    if source["gives"] == "long_text":
+        write_long_texts(out, [], note)
+    else:
+        write_candidates(out, [], note)
+    LOG.warning("source %s is left out: %s", name, reason)
+    return {"source": name, "version": source["version"], "rows": 0, "missing": reason}
 
 
 def collect(source: Mapping[str, Any], files: Mapping[str, Path], out: Path) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from speedstudy.coverage import Note, with_note
+
 CATEGORIES = (
     "coding",
     "humanities",
@@ -35,6 +37,9 @@ TIERS = ("low_entropy", "mixed", "high_entropy")
 
 MAX_TURN_CHARS = 200_000
 MAX_TEXT_CHARS = 5_000_000
+
+TEXTS_PER_GROUP = 16
+"""Long texts of one row group of their file: what a reader holds at a time."""
 
 SENTINEL = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 
@@ -65,9 +70,14 @@ LONG_TEXTS_SCHEMA = pa.schema(
         ("text_id", pa.string()),
         ("tier", pa.string()),
         ("title", pa.string()),
+        ("opening", pa.string()),
         ("text", pa.string()),
+        ("closing", pa.string()),
         ("source", pa.string()),
         ("licence", pa.string()),
+        ("min_share", pa.float64()),
+        ("max_share", pa.float64()),
+        ("windows", pa.bool_()),
     ]
 )
 
@@ -109,13 +119,21 @@ class Candidate:
 class LongText:
     """One long text, from which prompts of a fixed length are cut.
 
+    A prompt is opening, text and closing. Only the text is cut: at its end if there is no closing,
+    else at its beginning, so that what lies nearest to the closing stays.
+
     Attributes:
         text_id: 32 hex digits, see ``identifier``.
         tier: One of ``TIERS``.
         title: What it is, for people: a file's path, a book and its chapter.
-        text: The prompt's text, at its full length.
+        text: What may be cut, at its full length.
         source: Name of the source.
         licence: Licence of this text.
+        opening: What every prompt of it begins with: an instruction, a question.
+        closing: What every prompt of it ends with: a question, the code to complete.
+        min_share: Least length, as a share of the prompt's, at which it is padded and used.
+        max_share: Greatest length, likewise, at which it is used; None for any.
+        windows: Whether prompts may also begin at later lines of it (without a closing only).
     """
 
     text_id: str
@@ -124,6 +142,11 @@ class LongText:
     text: str
     source: str
     licence: str
+    opening: str = ""
+    closing: str = ""
+    min_share: float = 1.0
+    max_share: float | None = None
+    windows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +193,9 @@ def fault(item: Candidate | LongText) -> str | None:
     """
     if isinstance(item, LongText):
         _check_name(item.tier, TIERS, "tier", item.source)
-        return _text_fault(item.text, MAX_TEXT_CHARS)
+        if not isinstance(item.text, str):
+            return "not_text"
+        return _text_fault(item.opening + item.text + item.closing, MAX_TEXT_CHARS)
     _check_name(item.category, CATEGORIES, "category", item.source)
     if not item.turns:
         return "no_turns"
@@ -220,7 +245,7 @@ def keep_good(items: Iterable[Item | Dropped]) -> tuple[list[Item], Counter[str]
         if reason:
             dropped[reason] += 1
             continue
-        content: object = item.turns if isinstance(item, Candidate) else item.text
+        content = _content(item)
         known = contents.setdefault(_id(item), content)
         if known != content:
             raise ValueError(
@@ -235,15 +260,26 @@ def keep_good(items: Iterable[Item | Dropped]) -> tuple[list[Item], Counter[str]
     return sorted(by_content.values(), key=_id), dropped
 
 
+def _content(item: Candidate | LongText) -> object:
+    if isinstance(item, Candidate):
+        return item.turns
+    return item.opening, item.text, item.closing
+
+
 def _id(item: Candidate | LongText) -> str:
     return item.question_id if isinstance(item, Candidate) else item.text_id
 
 
-def write_candidates(path: Path, candidates: Iterable[Candidate]) -> None:
-    """Write the candidates as parquet, sorted by question_id; whole or not at all."""
+def write_candidates(
+    path: Path, candidates: Iterable[Candidate], missing: Note | None = None
+) -> None:
+    """Write the candidates as parquet, sorted by question_id; whole or not at all.
+
+    ``missing`` is the note of a source that could not be had.
+    """
     rows = [asdict(item) | {"multiturn": item.multiturn} for item in candidates]
     rows.sort(key=lambda row: row["question_id"])
-    _write(path, rows, CANDIDATES_SCHEMA)
+    _write(path, rows, CANDIDATES_SCHEMA, missing)
 
 
 def read_candidates(path: Path) -> list[Candidate]:
@@ -265,10 +301,19 @@ def read_candidates(path: Path) -> list[Candidate]:
     return candidates
 
 
-def write_long_texts(path: Path, texts: Iterable[LongText]) -> None:
-    """Write the texts as parquet, sorted by text_id; whole or not at all."""
-    rows = sorted((asdict(text) for text in texts), key=lambda row: str(row["text_id"]))
-    _write(path, rows, LONG_TEXTS_SCHEMA)
+def write_long_texts(path: Path, texts: Iterable[LongText], missing: Note | None = None) -> None:
+    """Write the texts as parquet, sorted by text_id; whole or not at all.
+
+    ``missing`` is the note of a source that could not be had.
+    """
+    ordered = sorted(texts, key=lambda text: text.text_id)
+    schema = with_note(LONG_TEXTS_SCHEMA.empty_table(), missing).schema
+    temporary = path.with_name(path.name + ".tmp")
+    with pq.ParquetWriter(temporary, schema) as writer:
+        for start in range(0, len(ordered), TEXTS_PER_GROUP):
+            group = [asdict(text) for text in ordered[start : start + TEXTS_PER_GROUP]]
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+    temporary.replace(path)
 
 
 def read_long_texts(path: Path) -> list[LongText]:
@@ -280,9 +325,9 @@ def read_long_texts(path: Path) -> list[LongText]:
     return [LongText(**row) for row in _read(path, LONG_TEXTS_SCHEMA)]
 
 
-def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema, missing: Note | None) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+    pq.write_table(with_note(pa.Table.from_pylist(rows, schema=schema), missing), temporary)
     temporary.replace(path)
 
 

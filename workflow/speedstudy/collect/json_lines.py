@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 
-def read_json_lines(path: Path, columns: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_json_lines(
+    path: Path, columns: set[str], source: str | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each line's place (for messages) and its object; blank lines are skipped.
 
     Args:
         path: The file; gzipped if its name ends in ``.gz``.
         columns: Keys that every object must have; it may have more.
+        source: Named in messages, if given.
 
     Raises:
         ValueError: A line is no JSON object in UTF-8, or lacks a column; the message names the
@@ -23,6 +26,8 @@ def read_json_lines(path: Path, columns: set[str]) -> Iterator[tuple[str, dict[s
             if not line.strip():
                 continue
             place = f"{path}, line {number}"
+            if source is not None:
+                place = f"source {source}: {place}"
             try:
                 row = json.loads(line)
             except ValueError as error:
