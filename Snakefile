@@ -24,7 +24,6 @@ include: "rules/figures.smk"
 
 localrules:
     all,
-    write_plan,
     write_study,
 
 
@@ -33,8 +32,7 @@ rule all:
     default_target: True
     input:
         FIGURES,
-        "results/tables/cells.parquet",
-        "results/tables/lossless.csv",
+        TABLES,
         "results/study.json",
 
 

@@ -14,28 +14,9 @@ OUTPUTS:
 """
 
 
-rule write_plan:
-    """Name what a plainly named output is made from, so that it is never stale.
-
-    Older plans of the same output go: returning to one makes the output anew.
-    """
-    output:
-        "results/plan/{slice}--{digest}.json",
-    log:
-        "logs/write_plan/{slice}--{digest}.log",
-    conda:
-        "../envs/study.yaml"
-    params:
-        cfg=lambda wildcards: slice_json(wildcards.slice),
-    shell:
-        "(rm -f results/plan/{wildcards.slice}--*.json"
-        " && printf '%s\\n' {params.cfg:q} > {output}) 2> {log}"
-
-
 rule aggregate:
     """Compute every metric from the records, one row a cell."""
     input:
-        plan=plan_file("aggregate"),
         cells=expand("results/cells/{cell}/cell.json", cell=PLAN.cells),
         requests=expand("results/cells/{cell}/requests.parquet", cell=PLAN.cells),
         workloads=expand("results/workloads/{workload}.parquet", workload=PLAN.data.workloads),
@@ -50,16 +31,16 @@ rule aggregate:
     conda:
         "../envs/study.yaml"
     params:
-        cfg=slice_json("aggregate"),
+        cfg=canonical(CELL_HASHES),
+        code=fingerprint("speedstudy.aggregate"),
     shell:
-        "speedstudy aggregate --plan {input.plan} --cells results/cells"
+        "speedstudy aggregate --config {params.cfg:q} --cells results/cells"
         " --workloads {input.workloads} --out results/tables 2> {log}"
 
 
 rule check_lossless:
     """Compare greedy replies with a drafter to those without; weigh each first difference."""
     input:
-        plan=plan_file("check_lossless"),
         cells=expand("results/cells/{cell}/cell.json", cell=PLAN.cells),
         requests=expand("results/cells/{cell}/requests.parquet", cell=PLAN.cells),
         workloads=expand("results/workloads/{workload}.parquet", workload=PLAN.data.workloads),
@@ -71,17 +52,17 @@ rule check_lossless:
     conda:
         "../envs/study.yaml"
     params:
-        cfg=slice_json("check_lossless"),
+        cfg=canonical(CELL_HASHES),
+        code=fingerprint("speedstudy.check_lossless"),
         models=lambda wildcards, input: [str(Path(path).parent) for path in input.models],
     shell:
-        "speedstudy check-lossless --plan {input.plan} --cells results/cells"
+        "speedstudy check-lossless --config {params.cfg:q} --cells results/cells"
         " --workloads {input.workloads} --models {params.models} --out {output} 2> {log}"
 
 
 rule write_study:
     """Write the resolved study with versions, commit and hardware."""
     input:
-        plan=plan_file("write_study"),
         cells="results/tables/cells.parquet",
     output:
         "results/study.json",
@@ -90,6 +71,6 @@ rule write_study:
     conda:
         "../envs/study.yaml"
     params:
-        cfg=slice_json("write_study"),
+        cfg=canonical(STUDY.model_dump(mode="json")),
     shell:
-        "speedstudy write-study --plan {input.plan} --out {output} 2> {log}"
+        "speedstudy write-study --config {params.cfg:q} --out {output} 2> {log}"

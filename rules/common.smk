@@ -6,7 +6,7 @@ REQUIRED INPUTS:
     config/                 the study itself
 
 Every file below results/ and resources/ whose name ends in ten hex digits is named after everything
-that can change it. Files with plain names hang on results/plan/, see rule write_plan.
+that can change it, so that it is never stale, whatever Snakemake remembers.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from speedstudy.fingerprint import fingerprint
-from speedstudy.ids import ID_PATTERN, canonical, short_hash
+from speedstudy.ids import ID_PATTERN, canonical
 from speedstudy.plan import expand as expand_study
 from speedstudy.records import read_cell
 from speedstudy.study import load_study
@@ -33,28 +33,23 @@ IDS = {"random", "real"}
 FIGURES = ["results/pareto.pdf", "results/acceptance.pdf"]
 if {load.workload.ids for load in STUDY.loads.values()} == IDS:
     FIGURES.append("results/random_vs_real.pdf")
+TABLES = ["results/tables/cells.parquet", "results/tables/lossless.csv"]
+if PLAN.data.selected:
+    FIGURES.append("results/diversity.pdf")
+    TABLES += ["results/tables/diversity.csv", "results/tables/describe.csv"]
 
-# What the plainly named outputs are made from, a slice of the study and the code each.
-SLICES = {
-    "aggregate": {
-        "cells": [cell.rpartition("--")[2] for cell in PLAN.cells],
-        "code": fingerprint("speedstudy.aggregate"),
-    },
-    "check_lossless": {
-        "cells": [cell.rpartition("--")[2] for cell in PLAN.cells],
-        "code": fingerprint("speedstudy.check_lossless"),
-    },
-    "write_study": STUDY.model_dump(mode="json"),
-    **{
-        name: {
-            "figure": getattr(STUDY.figure, name.removeprefix("plot_")).model_dump(),
-            "dpi": STUDY.figure.dpi,
-            "title": STUDY.title,
-            "code": fingerprint(f"speedstudy.figures.{name}"),
-        }
-        for name in ("plot_pareto", "plot_acceptance", "plot_random_vs_real")
-    },
-}
+# Full ids of a large matrix do not fit on a command line.
+CELL_HASHES = [cell.rpartition("--")[2] for cell in PLAN.cells]
+
+# Plainly named outputs are up to date by Snakemake's records of the runs that made them.
+RECORDS = Path(".snakemake/metadata")
+if Path("results/tables/cells.parquet").is_file() and not (
+    RECORDS.is_dir() and any(RECORDS.iterdir())
+):
+    raise WorkflowError(
+        "Snakemake's records of what made results/ are lost, so tables and figures could be "
+        "stale: run `speedstudy recover`, which has them made anew and keeps every measurement"
+    )
 
 
 wildcard_constraints:
@@ -66,18 +61,12 @@ wildcard_constraints:
     model=ID_PATTERN,
     workload=ID_PATTERN,
     cell=ID_PATTERN,
-    slice="[a-z_]+",
-    digest="[0-9a-f]{10}",
 
 
-def slice_json(name):
-    """Return the canonical JSON of one entry of SLICES."""
-    return canonical(SLICES[name])
-
-
-def plan_file(name):
-    """Return the path whose name holds the hash of one entry of SLICES."""
-    return f"results/plan/{name}--{short_hash(SLICES[name])}.json"
+def figure_json(name):
+    """Return the canonical JSON of how one figure is drawn."""
+    size = getattr(STUDY.figure, name).model_dump()
+    return canonical({"figure": size, "dpi": STUDY.figure.dpi, "title": STUDY.title})
 
 
 def node_json(nodes, id_):
@@ -88,6 +77,15 @@ def node_json(nodes, id_):
 def need_paths(pattern, nodes, id_, among):
     """Return the paths of those needs of a node that are among some nodes, in order."""
     return [pattern.format(need) for need in nodes[id_].needs if need in among]
+
+
+def selected_needs(pattern, among):
+    """Return the paths of what the study's selection was made from that is among some nodes."""
+    return [
+        path
+        for id_ in PLAN.data.selected
+        for path in need_paths(pattern, PLAN.data.selected, id_, among)
+    ]
 
 
 def collect_code(wildcards):

@@ -9,6 +9,8 @@ OUTPUTS:
     results/prompts/{selected}.parquet       the selected prompts, and how alike they are (.json)
     results/buckets/{bucket}.parquet         prompts of one fixed length, in entropy tiers
     results/workloads/{workload}.parquet     token ids, as every engine gets them
+    results/tables/diversity.csv             how alike the selected prompts are, beside other choices
+    results/tables/describe.csv              what the selected prompts are, beside the paper
 """
 
 
@@ -71,6 +73,45 @@ rule select:
         "speedstudy select --config {params.cfg:q} --candidates {input.candidates}"
         " --embeddings {input.embeddings} --out {output.prompts}"
         " --report {output.report} 2> {log}"
+
+
+rule compare_selections:
+    """Compare the selection with greedy, random and Spec-Bench's choice and the least possible."""
+    input:
+        candidates=selected_needs("resources/candidates/{}.parquet", PLAN.data.candidates),
+        embeddings=selected_needs("resources/embeddings/{}.npz", PLAN.data.embeddings),
+        prompts=expand("results/prompts/{selected}.parquet", selected=PLAN.data.selected),
+        report=expand("results/prompts/{selected}.json", selected=PLAN.data.selected),
+    output:
+        "results/tables/diversity.csv",
+    log:
+        "logs/compare_selections.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        code=fingerprint("speedstudy.compare_selections"),
+    shell:
+        "speedstudy compare-selections --candidates {input.candidates}"
+        " --embeddings {input.embeddings} --prompts {input.prompts} --report {input.report}"
+        " --out {output} 2> {log}"
+
+
+rule describe:
+    """Count and measure the selected prompts by category, source, difficulty, language, turns."""
+    input:
+        prompts=expand("results/prompts/{selected}.parquet", selected=PLAN.data.selected),
+        tokenizer=expand("resources/models/{model}/config.json", model=HF_MODELS[:1]),
+    output:
+        "results/tables/describe.csv",
+    log:
+        "logs/describe.log",
+    conda:
+        "../envs/study.yaml"
+    params:
+        code=fingerprint("speedstudy.describe"),
+    shell:
+        "speedstudy describe --prompts {input.prompts}"
+        " --tokenizer $(dirname {input.tokenizer}) --out {output} 2> {log}"
 
 
 rule bucket:

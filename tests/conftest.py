@@ -24,6 +24,7 @@ class Project:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.printed = 0
         self.environment = {
             **os.environ,
             # The copy's own code, so that a test may edit it.
@@ -31,22 +32,24 @@ class Project:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def start(self, *command, **options) -> subprocess.Popen:
-        return subprocess.Popen(
-            [str(word) for word in command],
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            **options,
-        )
+    def start(self, *command) -> tuple[subprocess.Popen, Path]:
+        """Start a command; returns its process and the file that it prints to."""
+        self.printed += 1
+        path = self.directory.with_name(f"printed-{self.printed}.txt")
+        with path.open("w") as sink:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=self.directory,
+                env=self.environment,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        return process, path
 
     def run(self, *command) -> tuple[int, str]:
         """Run a command; returns its exit status and all that it printed."""
-        process = self.start(*command)
-        output, _ = process.communicate(timeout=900)
-        return process.returncode, output
+        process, printed = self.start(*command)
+        return process.wait(timeout=900), printed.read_text()
 
     def snakemake(self, *targets, hydra=()) -> tuple[int, str]:
         return self.run(*self.snakemake_command(*targets, hydra=hydra))

@@ -1,7 +1,6 @@
 """Cells to tables: what is compared with what, what is refused, what a failed cell leaves."""
 
 import argparse
-import json
 
 import pandas as pd
 import pytest
@@ -174,7 +173,7 @@ def test_no_cell_gives_empty_tables_with_their_columns():
     assert "speedup_user" in tables.cells.columns
 
 
-def test_the_command_reads_plan_cells_and_workloads(tmp_path):
+def test_the_command_finds_cells_by_their_hashes(tmp_path):
     prompts = [Prompt(prompt_id="p", category=None, turn_token_ids=((1, 2),))]
     write_workload(tmp_path / "qualitative--1.parquet", prompts)
     cells = tmp_path / "cells"
@@ -184,10 +183,9 @@ def test_the_command_reads_plan_cells_and_workloads(tmp_path):
     write_cell(
         cells, "none--2", concurrency=2, workload=workload, status="failed", reason="port taken"
     )
-    (tmp_path / "plan.json").write_text(json.dumps({"cells": ["1", "2"], "code": "x"}))
     report = run(
         argparse.Namespace(
-            plan=tmp_path / "plan.json",
+            config=["1", "2"],
             cells=cells,
             workloads=[tmp_path / "qualitative--1.parquet"],
             out=tmp_path / "tables",

@@ -1,6 +1,5 @@
 """Figures: their numbers by hand, and that they are drawn whatever is missing."""
 
-import json
 from argparse import Namespace
 
 import numpy as np
@@ -38,6 +37,7 @@ CELL = {
     "status": "ok",
     "reason": None,
     "verdict": "valid",
+    "coverage": None,
     "requests": 4,
     "requests_ok": 4,
     "completion_tokens": 160,
@@ -61,7 +61,7 @@ def table(*rows):
     """Cells of these differences from ``CELL``, typed as ``aggregate`` types them."""
     frame = pd.DataFrame([{**CELL, **row} for row in rows])
     texts = ("engine", "target", "drafter", "method", "load", "workload", "ids", "status")
-    types = dict.fromkeys((*texts, "reason", "verdict"), "string")
+    types = dict.fromkeys((*texts, "reason", "verdict", "coverage"), "string")
     wholes = ("k", "concurrency", "max_tokens", "repeat", "requests", "requests_ok")
     types |= dict.fromkeys((*wholes, "completion_tokens"), "Int64")
     rates = ("al", "output_tok_per_s", "output_tok_per_s_per_device", "user_tok_per_s")
@@ -128,6 +128,11 @@ class TestNotes:
             "Missing, no user_tok_per_s: qualitative, no drafter, batch 1.",
             "Hollow, the client's self-check says contended: qualitative, ngram k=3, batch 1.",
         ]
+
+    def test_a_skipped_source_is_named_once(self):
+        words = "without hle: stem 6 of 80"
+        notes = missing_notes(table({"coverage": words}, {"coverage": words, "concurrency": 2}))
+        assert notes == ["Coverage: without hle: stem 6 of 80."]
 
     def test_nothing_missing_nothing_said(self):
         assert missing_notes(table({}, NONE), ("al",)) == []
@@ -255,9 +260,10 @@ def study(tmp_path):
     return write(tmp_path, cells, pd.concat(every), pd.DataFrame(steps))
 
 
+SETTINGS = {"figure": {"width_in": 6.0, "height_in": 4.0}, "dpi": 60, "title": "A study"}
+
+
 def write(folder, cells, prompt_rows, accepted):
-    cfg = {"figure": {"width_in": 6.0, "height_in": 4.0}, "dpi": 60, "title": "A study"}
-    (folder / "plan.json").write_text(json.dumps(cfg))
     tables = {"cells": cells, "prompts": prompt_rows, "accepted": accepted}
     for name, frame in tables.items():
         frame.to_parquet(folder / f"{name}.parquet")
@@ -268,7 +274,7 @@ def draw(module, folder):
     name = module.__name__.rsplit(".", 1)[1]
     paths = {part: folder / f"{part}.parquet" for part in ("cells", "prompts", "accepted")}
     out = folder / f"{name}.pdf"
-    report = module.run(Namespace(plan=folder / "plan.json", out=out, **paths))
+    report = module.run(Namespace(config=SETTINGS, out=out, **paths))
     assert out.read_bytes().startswith(b"%PDF")
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert not list(folder.glob("*.tmp"))
@@ -312,6 +318,5 @@ def test_unusable_input_is_named(tmp_path):
     table({}).to_parquet(tmp_path / "cells.parquet")
     with pytest.raises(ValueError, match="no column energy_j"):
         read_table(tmp_path / "cells.parquet", ["energy_j"])
-    (tmp_path / "plan.json").write_text('{"dpi": 100}')
-    with pytest.raises(ValueError, match=r"plan\.json: needs figure\.width_in"):
-        read_settings(tmp_path / "plan.json")
+    with pytest.raises(ValueError, match=r"--config: needs figure\.width_in"):
+        read_settings({"dpi": 100})

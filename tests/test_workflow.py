@@ -16,12 +16,12 @@ pytestmark = pytest.mark.workflow
 
 PLOTS = {"plot_pareto": 1, "plot_acceptance": 1, "plot_random_vs_real": 1}
 TABLES = {"aggregate": 1, "check_lossless": 1, "write_study": 1, **PLOTS}
-NEW_CELLS = {"write_plan": 3, **TABLES}  # the plans of all TABLES but PLOTS
+SELECTION = {"compare_selections": 1, "describe": 1, "plot_diversity": 1}
 
 
 def test_the_study_gives_its_figures_and_tables(project):
     results = project.directory / "results"
-    for name in ("pareto", "acceptance", "random_vs_real"):
+    for name in ("pareto", "acceptance", "random_vs_real", "diversity"):
         assert (results / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (results / "tables" / "cells.csv").is_file()
@@ -39,23 +39,27 @@ def test_a_second_run_has_nothing_to_do(project):
     [
         pytest.param(
             ["figure.pareto.width_in=12"],
-            {"plot_pareto": 1, "write_study": 1, "write_plan": 2},
+            {"plot_pareto": 1, "write_study": 1},
             id="figure width",
         ),
         pytest.param(
             ["sources.roleplay.version=2"],
-            {"collect": 1, "embed": 1, "select": 1, "tokenize": 1, "run_cell": 4, **NEW_CELLS},
+            {
+                **{"collect": 1, "embed": 1, "select": 1, "tokenize": 1, "run_cell": 4},
+                **TABLES,
+                **SELECTION,
+            },
             id="a source of prompts",
         ),
         pytest.param(
             ["sources.python_code.artifact.version=3.6.0"],
-            {"fetch": 1, "collect": 1, "bucket": 1, "tokenize": 2, "run_cell": 4, **NEW_CELLS},
+            {"fetch": 1, "collect": 1, "bucket": 1, "tokenize": 2, "run_cell": 4, **TABLES},
             id="a source's revision",
         ),
-        pytest.param(["drafters.ngram_k3.k=4"], {"run_cell": 4, **NEW_CELLS}, id="one drafter's k"),
+        pytest.param(["drafters.ngram_k3.k=4"], {"run_cell": 4, **TABLES}, id="one drafter's k"),
         pytest.param(
             ["loads.qualitative.concurrency=[1,4,8]"],
-            {"run_cell": 2, **NEW_CELLS},
+            {"run_cell": 2, **TABLES},
             id="one more concurrency",
         ),
     ],
@@ -101,8 +105,8 @@ def test_touched_files_rerun_nothing(project):
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        ("figures/plot_pareto.py", {"plot_pareto": 1, "write_plan": 1}),
-        ("select.py", {"select": 1, "tokenize": 1, **TABLES}),
+        ("figures/plot_pareto.py", {"plot_pareto": 1}),
+        ("select.py", {"select": 1, "tokenize": 1, **TABLES, **SELECTION}),
         ("run_cell.py", {}),
     ],
 )
@@ -112,23 +116,24 @@ def test_an_edit_of_code_reruns_its_stage_but_never_a_measurement(project, edit,
 
 
 def test_nothing_is_stale_when_snakemakes_own_records_are_lost(project):
-    records = project.directory / ".snakemake"
-    records.rename(records.with_name("lost"))
-    try:
-        assert project.scheduled() == {}
-        assert project.scheduled(hydra=["figure.pareto.width_in=12"]) == {
-            "plot_pareto": 1,
-            "write_study": 1,
-            "write_plan": 2,
-        }
-        assert project.scheduled(hydra=["drafters.ngram_k3.k=4"]) == {
-            "run_cell": 4,
-            **NEW_CELLS,
-        }
-    finally:
-        if records.exists():
-            records.rename(records.with_name("of-the-dry-runs"))
-        records.with_name("lost").rename(records)
+    """Measurements stand by their names; tables and figures are made anew, or not at all."""
+    lost = project.directory / "lost"
+    (project.directory / ".snakemake").rename(lost)
+    status, output = project.snakemake("--dry-run")
+    assert status != 0
+    assert "run `speedstudy recover`" in output
+
+    status, output = project.run("speedstudy", "recover")
+    assert status == 0, output
+    assert project.scheduled() == {**TABLES, **SELECTION}
+    assert project.scheduled(hydra=["drafters.ngram_k3.k=4"]) == {
+        "run_cell": 4,
+        **TABLES,
+        **SELECTION,
+    }
+    status, output = project.snakemake()
+    assert status == 0, output
+    assert project.scheduled() == {}
 
 
 def test_bad_configuration_is_one_line_before_any_job(project):
@@ -189,7 +194,7 @@ def records(project):
 def test_a_killed_run_is_taken_up_where_it_was(project):
     before = records(project)
     hydra = ["drafters.ngram_k3.k=4"]
-    run = project.start(*project.snakemake_command(hydra=hydra))
+    run, _ = project.start(*project.snakemake_command(hydra=hydra))
     first, _ = engine_pid(project)
     killed, engine = engine_pid(project, seen=[first])
     finished = records(project)
@@ -197,7 +202,7 @@ def test_a_killed_run_is_taken_up_where_it_was(project):
     family = [*psutil.Process(run.pid).children(recursive=True), psutil.Process(run.pid)]
     for process in family:
         process.send_signal(signal.SIGKILL)
-    run.communicate()
+    run.wait(timeout=60)
 
     status, output = project.run("speedstudy", "recover")
     assert status == 0, output
@@ -219,7 +224,7 @@ def test_failed_engines_are_recorded_named_and_tried_again(project):
         "loads.bucket_1k.concurrency=[1,2]",
     ]
     before = records(project)
-    run = project.start(*project.snakemake_command(hydra=hydra))
+    run, printed = project.start(*project.snakemake_command(hydra=hydra))
     killed = None
     while killed is None:
         cell, pid = engine_pid(project, seen=before)
@@ -229,9 +234,8 @@ def test_failed_engines_are_recorded_named_and_tried_again(project):
             continue
         os.kill(pid, signal.SIGKILL)
         killed = cell
-    output, _ = run.communicate(timeout=900)
-    assert run.returncode != 0
-    assert "cells failed" in output
+    assert run.wait(timeout=900) != 0
+    assert "cells failed" in printed.read_text()
 
     failed = {
         cell: json.loads((project.directory / "results/cells" / cell / "cell.json").read_text())

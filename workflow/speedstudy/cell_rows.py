@@ -60,6 +60,7 @@ IDENTITY_COLUMNS = {
     "temperature": REAL,
     "seed": WHOLE,
     "repeat": WHOLE,
+    "coverage": TEXT,  # what the prompts lack because a source was skipped; null: nothing
 }
 CELL_COLUMNS = {
     **IDENTITY_COLUMNS,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speedstudy.coverage import in_words
 from speedstudy.metrics.steps import has_drafter
 from speedstudy.records import read_cell
 
@@ -75,6 +76,7 @@ class Cell:
             "temperature": sampling["temperature"],
             "seed": sampling.get("seed"),
             "repeat": cell["repeat"],
+            "coverage": in_words(self.record["workload"].get("coverage")),
         }
 
 
@@ -108,8 +110,6 @@ def names(cells: Sequence[Cell]) -> str:
 
 def read_cells(folder: Path, hashes: Sequence[str]) -> list[Cell]:
     """Read the records of cells by the hashes that their ids end in, in that order.
-
-    A plan holds only the hashes: the full ids of a large matrix do not fit on a command line.
 
     Raises:
         ValueError: A cell is not there or did not finish.

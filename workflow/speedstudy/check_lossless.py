@@ -57,7 +57,9 @@ COLUMNS = [*(field.name for field in fields(Difference) if field.name != "prefix
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="JSON: hashes of the cells' ids")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="hashes of the cells' ids, a JSON list"
+    )
     parser.add_argument("--cells", type=Path, required=True, help="folder of the cells' folders")
     parser.add_argument("--workloads", type=Path, nargs="+", required=True, help="workload files")
     parser.add_argument(
@@ -68,9 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the table; returns how many replies differ and the largest gap in logits."""
-    hashes = json.loads(arguments.plan.read_text(encoding="utf-8"))["cells"]
     workloads = {path.stem: read_workload(path) for path in arguments.workloads}
-    found = differences(read_cells(arguments.cells, hashes), workloads)
+    found = differences(read_cells(arguments.cells, arguments.config), workloads)
     gaps: dict[Difference, float | None] = {}
     for folder in arguments.models:
         target = folder.name.split("--")[0]

@@ -19,6 +19,7 @@ from importlib.metadata import version
 COMMANDS = {
     "plan": "print the cells, sessions, requests and estimated time of a study",
     "fetch": "fetch one pinned artifact and check its sums",
+    "lock-data": "write the sums of fetched files into the lock",
     "collect": "turn the rows of one source into candidates or long texts",
     "convert": "convert a target into the format of an engine",
     "embed": "embed the candidates of one source",
@@ -30,10 +31,15 @@ COMMANDS = {
     "measure": "compute every metric from one record",
     "aggregate": "compute the tables of a study from its records",
     "check-lossless": "compare greedy replies with a drafter to those without",
+    "describe": "say what the selected prompts are, beside the paper",
+    "export-prompts": "write a split as other tools read SPEED-Bench",
     "plot-pareto": "draw user tokens/s against output tokens/s per device",
     "plot-acceptance": "draw acceptance length by category and accepted lengths",
+    "compare-selections": "compare the selection with what else could have been chosen",
+    "plot-diversity": "draw how alike the selected prompts are",
     "plot-random-vs-real": "draw the same load with random tokens and with real prompts",
     "write-study": "write the resolved study with versions, commit and hardware",
+    "stability": "how much acceptance length depends on the choice of prompts",
     "recover": "make a folder usable after a run that was killed or had failed cells",
 }
 

@@ -51,6 +51,9 @@ class HubArtifact(Model):
     licence: str
     repo: str = Field(pattern=r"^[^/]+/[^/]+$", description="owner/name.")
     repo_type: Literal["model", "dataset"]
+    gated: bool = Field(
+        default=False, description="Whether its terms must be accepted and HF_TOKEN be set."
+    )
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Full commit hash.")
     files: tuple[str, ...] = Field(min_length=1)
     sha256: dict[str, Sha256] = Field(default_factory=dict, description="By file.")
@@ -247,6 +250,7 @@ class Figure(Model):
     pareto: Canvas
     acceptance: Canvas
     random_vs_real: Canvas
+    diversity: Canvas
 
 
 class Study(Model):

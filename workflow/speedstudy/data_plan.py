@@ -43,8 +43,11 @@ class DataPlan:
     workloads: dict[str, Node] = field(default_factory=dict)
 
 
-def add_artifact(plan: DataPlan, artifact: Artifact) -> Node:
-    """Add what ``fetch`` makes local; an artifact that two parts ask for is one node."""
+def add_artifact(plan: DataPlan, artifact: Artifact, on_missing: str = "fail") -> Node:
+    """Add what ``fetch`` makes local; an artifact that two parts ask for is one node.
+
+    One that may be skipped is another node than the same one that must be had.
+    """
     if artifact.kind == "pypi":
         name = f"{artifact.package}-{artifact.version}"
     elif artifact.kind == "file":
@@ -52,7 +55,10 @@ def add_artifact(plan: DataPlan, artifact: Artifact) -> Node:
     else:
         name = f"{artifact.repo.split('/')[1]}-{artifact.revision[:7]}"
     name = re.sub(r"[^a-z0-9_.-]+", "-", name.lower())
-    return _add(plan.artifacts, node(name, FETCH_VERSION, artifact.model_dump(mode="json")))
+    cfg = artifact.model_dump(mode="json")
+    if on_missing == "skip":
+        cfg["on_missing"] = on_missing
+    return _add(plan.artifacts, node(name, FETCH_VERSION, cfg))
 
 
 def add_candidates(plan: DataPlan, study: Study, gives: str) -> tuple[Node, ...]:
@@ -60,7 +66,7 @@ def add_candidates(plan: DataPlan, study: Study, gives: str) -> tuple[Node, ...]
     nodes = []
     for source in study.sources.values():
         if source.gives == gives:
-            artifact = add_artifact(plan, source.artifact)
+            artifact = add_artifact(plan, source.artifact, source.on_missing)
             cfg = source.model_dump(mode="json", exclude={"artifact"})
             made = node(source.name, COLLECT_VERSION, cfg, (artifact.id,))
             nodes.append(_add(plan.candidates, made))

@@ -86,7 +86,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"{arguments.embedder}: no file {config}; check the embedder's folder")
     rows = read_rows([arguments.candidates], "question_id", ("turns",))
     texts = [joined_turns(row) for row in rows.select(["question_id", "turns"]).to_pylist()]
-    vectors = embed_texts(texts, files[config].parent, arguments.config["batch_size"])
+    if texts:
+        vectors = embed_texts(texts, files[config].parent, arguments.config["batch_size"])
+    else:  # a source that was skipped
+        vectors = np.empty((0, 0), dtype=np.float32)
     write_embeddings(arguments.out, rows.column("question_id").to_pylist(), vectors)
     log.info("embedded %d rows in %d dimensions", *vectors.shape)
     return {"rows": vectors.shape[0], "dimensions": vectors.shape[1]}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speedstudy.config import Drafter, Engine, Load, Sampling, Study, Target
+from speedstudy.data_lock import LOCK, Lock, lock_key, pinned_sums, read_lock
 from speedstudy.data_plan import DataPlan, add_model, add_workload
 from speedstudy.engines import ENGINES
 from speedstudy.ids import measured, short_hash
@@ -209,10 +210,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     for one in plan.impossible:
         LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
+    unlocked = without_sum(plan, read_lock(arguments.config_dir / LOCK.name))
+    if unlocked:
+        LOG.info("no sum is known of %s: lock-data adds it once fetched", ", ".join(unlocked))
     todo = [row for row in rows if row["state"] == "to do"]
     report = {
         "cells": rows,
         "impossible": [vars(one) for one in plan.impossible],
+        "without_sum": unlocked,
         "sessions": len({cell.session for cell in plan.cells.values()}),
         "requests": sum(row["requests"] for row in rows),
         "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
@@ -226,6 +231,21 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         report["estimated_s"] / 60,
     )
     return report
+
+
+def without_sum(plan: Plan, lock: Lock) -> list[str]:
+    """Return the files to fetch whose sum neither configuration nor lock knows.
+
+    Raises:
+        ValueError: Configuration and lock contradict each other.
+    """
+    unknown = []
+    for artifact in (one.cfg for one in plan.data.artifacts.values()):
+        key = lock_key(artifact)
+        if key is not None:
+            known = pinned_sums(artifact, lock)
+            unknown += [f"{key}/{file}" for file in artifact["files"] if file not in known]
+    return unknown
 
 
 def _row(study: Study, cell: Cell, results: Path) -> dict[str, Any]:
@@ -251,6 +271,6 @@ def _estimated_s(study: Study, cell: Cell) -> float | None:
     if bucket is not None:
         isl = next(b.length for b in study.buckets.values() if b.name == bucket)
     prefill_s = isl / speeds.prefill_tok_per_s
-    decode_s = load["max_tokens"] / speeds.decode_tok_per_s / load["concurrency"]
-    sent = load["requests"] + load["warmup_requests"]
+    decode_s: float = load["max_tokens"] / speeds.decode_tok_per_s / load["concurrency"]
+    sent: int = load["requests"] + load["warmup_requests"]
     return round(speeds.startup_s + sent * (prefill_s + decode_s), 1)

@@ -1,7 +1,8 @@
 """Make a run folder usable again after a run that was killed or had failed cells.
 
-Ends engines and measurements that outlived their run, releases Snakemake's lock, and sets failed
-cells aside so that the next run tries them again, and only those.
+Ends engines and measurements that outlived their run, releases Snakemake's lock, sets failed cells
+aside so that the next run tries them again, and only those, and drops tables and figures when
+Snakemake's records of what made them are lost.
 """
 
 import argparse
@@ -46,7 +47,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     retried = set_failed_aside(directory / "results" / "cells", directory / "results" / "failed")
     for cell in retried:
         LOG.info("failed last time, tried again: %s", cell)
-    return {"ended_pids": ended, "unlocked": unlocked, "failed_cells": retried}
+    dropped = drop_unrecorded(directory)
+    return {
+        "ended_pids": ended,
+        "unlocked": unlocked,
+        "failed_cells": retried,
+        "dropped": [str(path) for path in dropped],
+    }
 
 
 def _live_run(directory: Path) -> int | None:
@@ -132,3 +139,25 @@ def set_failed_aside(cells: Path, failed: Path) -> list[str]:
                 source.replace(aside / name)
         moved.append(record.parent.name)
     return moved
+
+
+def drop_unrecorded(directory: Path) -> list[Path]:
+    """Remove tables and figures if nothing is left to tell whether they are up to date.
+
+    Their names say nothing of what they were made from, unlike those of all that came before
+    them, and they are made anew in seconds.
+    """
+    records = directory / ".snakemake" / "metadata"
+    if records.is_dir() and any(records.iterdir()):
+        return []
+    results = directory / "results"
+    plain = sorted(
+        path
+        for pattern in ("*.pdf", "*.png", "study.json", "tables/*")
+        for path in results.glob(pattern)
+    )
+    for path in plain:
+        path.unlink()
+    if plain:
+        LOG.info("Snakemake's records are lost: tables and figures are made anew")
+    return plain

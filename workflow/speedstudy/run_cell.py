@@ -15,6 +15,7 @@ from typing import Any
 
 from speedstudy.client.load import LoadOptions, LoadResult, run_load
 from speedstudy.config import Drafter, Engine
+from speedstudy.coverage import read_note
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Sampling
 from speedstudy.engines import ENGINES
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "name": arguments.workload.stem,
             "digest": digest(prompts),
             "prompts": len(prompts),
+            "coverage": read_note(arguments.workload),
         },
         "engine": None,
         "load": None,

@@ -8,7 +8,7 @@ import argparse
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from speedstudy.coverage import coverage, in_words, read_missing, short_categories, with_note
 from speedstudy.diversity import select_diverse, summed_similarity
 from speedstudy.records import write_json
 from speedstudy.tables import joined_turns, read_embeddings, read_rows, write_rows
@@ -32,6 +33,7 @@ class CategoryReport:
         pool: Candidates of all sources, duplicates left out.
         duplicates: Ids left out because an earlier id has the same text.
         selected: Rows chosen.
+        seed: Of this category.
         objective: As in ``Selection``.
         mean_similarity: As in ``Selection``.
         pool_mean_similarity: Mean similarity of all pairs in the pool, which is what a random
@@ -42,6 +44,7 @@ class CategoryReport:
     pool: int
     duplicates: tuple[str, ...]
     selected: int
+    seed: int
     objective: float
     mean_similarity: float | None
     pool_mean_similarity: float | None
@@ -57,6 +60,7 @@ def select_prompts(
     candidates: pa.Table,
     embeddings: Mapping[str, npt.NDArray[np.float32]],
     config: Mapping[str, Any],
+    short: Collection[str] = (),
 ) -> tuple[pa.Table, dict[str, CategoryReport]]:
     """Select every category's quota over the candidates of all sources.
 
@@ -65,6 +69,8 @@ def select_prompts(
         embeddings: Row of every candidate by its id.
         config: ``quota`` (a number for every category, or one by category), ``seed``,
             ``max_swaps`` (or null), ``categories`` (in the order of the output).
+        short: Categories that lack a source: where the pool is smaller than the quota, all of it
+            is chosen instead of an error, and one without a candidate is left out.
 
     Returns:
         The selected rows with all their columns, by category in the order of choice, and the
@@ -83,14 +89,18 @@ def select_prompts(
     reports: dict[str, CategoryReport] = {}
     for category, pool in pools.items():
         unique, duplicates = _without_duplicates(pool)
-        quota = config["quota"] if isinstance(config["quota"], int) else config["quota"][category]
+        quota = _quota(config, category)
+        if category in short:
+            quota = min(quota, len(unique))
+            if quota == 0:
+                continue
         if len(unique) < quota:
             raise ValueError(
                 f"category {category}: {len(unique)} candidates ({len(duplicates)} duplicates left "
                 f"out) for a quota of {quota}; lower select.quota or add a source for it"
             )
-        rows = np.stack([_embedding(embeddings, row["question_id"]) for row in unique])
         seed = category_seed(config["seed"], category)
+        rows = np.stack([_embedding(embeddings, row["question_id"]) for row in unique])
         chosen = select_diverse(rows, quota, seed, config.get("max_swaps"))
         positions.extend(unique[index]["position"] for index in chosen.indices)
         pairs = len(rows) * (len(rows) - 1)
@@ -98,6 +108,7 @@ def select_prompts(
             pool=len(unique),
             duplicates=tuple(duplicates),
             selected=quota,
+            seed=seed,
             objective=chosen.objective,
             mean_similarity=chosen.mean_similarity,
             pool_mean_similarity=summed_similarity(rows) / pairs if pairs else None,
@@ -105,6 +116,11 @@ def select_prompts(
         )
         log.info("%s: %d of %d, %d swaps", category, quota, len(unique), chosen.swaps)
     return candidates.take(positions), reports
+
+
+def _quota(config: Mapping[str, Any], category: str) -> int:
+    quota = config["quota"]
+    return int(quota if isinstance(quota, int) else quota[category])
 
 
 def _without_duplicates(
@@ -155,13 +171,24 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("select --config needs --candidates, --out and --report")
     candidates = read_rows(arguments.candidates, "question_id", ("category", "turns"))
     embeddings = read_embeddings(arguments.embeddings)
-    selected, reports = select_prompts(candidates, embeddings, arguments.config)
+    missing = read_missing(arguments.candidates)
+    short = short_categories(missing)
+    selected, reports = select_prompts(candidates, embeddings, arguments.config, short)
+    note = coverage(
+        missing,
+        wanted={name: _quota(arguments.config, name) for name in arguments.config["categories"]},
+        pool={name: category.pool for name, category in reports.items()},
+        selected={name: category.selected for name, category in reports.items()},
+    )
+    if note is not None:
+        log.warning("coverage: %s", in_words(note))
     report = {
         "config": arguments.config,
         "categories": {name: asdict(category) for name, category in reports.items()},
+        "coverage": note,
     }
     write_json(arguments.report, report)
-    write_rows(arguments.out, selected)
+    write_rows(arguments.out, with_note(selected, note))
     return report
 
 

@@ -10,11 +10,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from speedstudy.config import Study
+from speedstudy.artifacts import sha256_of
+from speedstudy.config import FileArtifact, Study
 
 
 def load_study(config_dir: Path, overrides: Sequence[str] = ()) -> Study:
     """Compose ``study.yaml`` with Hydra overrides and validate it.
+
+    A source that is a local file without a sum gets the sum that the file has now, so that an edit
+    of your own prompts is another study and never a stale result.
 
     Args:
         config_dir: The folder that holds ``study.yaml`` and the groups.
@@ -32,9 +36,21 @@ def load_study(config_dir: Path, overrides: Sequence[str] = ()) -> Study:
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(f"config: {_first_line(error)}") from error
     try:
-        return Study.model_validate(values)
+        return _with_sums(Study.model_validate(values), config_dir.resolve().parent)
     except ValidationError as error:
         raise ValueError(_one_line(error)) from error
+
+
+def _with_sums(study: Study, root: Path) -> Study:
+    sources = {}
+    for key, source in study.sources.items():
+        artifact = source.artifact
+        if isinstance(artifact, FileArtifact) and artifact.sha256 is None:
+            path = root / artifact.path
+            if path.is_file():
+                artifact = artifact.model_copy(update={"sha256": sha256_of(path)})
+        sources[key] = source.model_copy(update={"artifact": artifact})
+    return study.model_copy(update={"sources": sources})
 
 
 def _missing_option(

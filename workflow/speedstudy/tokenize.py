@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speedstudy.chat import conversation_ids, load_tokenizer
+from speedstudy.coverage import read_note
 from speedstudy.tables import read_rows_in_order
 from speedstudy.workload import Prompt, digest, write_workload
 
@@ -129,9 +130,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run ``speedstudy tokenize``; returns counts, lengths and the workload's digest."""
     rows = read_rows_in_order(arguments.prompts, ("question_id", "category", "turns"))
     tokenizer = load_tokenizer(arguments.tokenizer)
-    measured, warm = make_workload(rows, tokenizer, arguments.config)
+    note, config = read_note(arguments.prompts), arguments.config
+    if note is not None and rows:  # a source was skipped: what is left is measured, and says so
+        config = {**config, "requests": min(config["requests"], len(rows))}
+    measured, warm = make_workload(rows, tokenizer, config)
     write_workload(arguments.warmup_out, warm)
-    write_workload(arguments.out, measured)
+    write_workload(arguments.out, measured, note)
     lengths = [len(prompt.turn_token_ids[0]) for prompt in measured]
     log.info("%d prompts, first turns of %d to %d ids", len(lengths), min(lengths), max(lengths))
     return {

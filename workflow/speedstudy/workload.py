@@ -1,7 +1,7 @@
 """A workload: tokenised prompts in a fixed order, as every engine gets them.
 
-``tokenize`` writes workloads, ``run_cell`` and ``load`` send them. This module imports nothing
-of ours.
+``tokenize`` writes workloads, ``run_cell`` and ``load`` send them. This module imports no
+more of ours than ``coverage``.
 """
 
 import hashlib
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from speedstudy.coverage import Note, with_note
 
 WORKLOAD_SCHEMA = pa.schema(
     [
@@ -61,8 +63,11 @@ def digest(prompts: Sequence[Prompt]) -> str:
     return sha.hexdigest()
 
 
-def write_workload(path: Path, prompts: Sequence[Prompt]) -> None:
-    """Write the prompts as parquet in order; the file appears whole or not at all."""
+def write_workload(path: Path, prompts: Sequence[Prompt], missing: Note | None = None) -> None:
+    """Write the prompts as parquet in order; the file appears whole or not at all.
+
+    ``missing`` says what the prompts lack because a source was skipped.
+    """
     rows = [
         {
             "prompt_id": prompt.prompt_id,
@@ -72,7 +77,8 @@ def write_workload(path: Path, prompts: Sequence[Prompt]) -> None:
         for prompt in prompts
     ]
     temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(pa.Table.from_pylist(rows, schema=WORKLOAD_SCHEMA), temporary)
+    table = with_note(pa.Table.from_pylist(rows, schema=WORKLOAD_SCHEMA), missing)
+    pq.write_table(table, temporary)
     temporary.replace(path)
 
 

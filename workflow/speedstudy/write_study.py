@@ -14,13 +14,15 @@ from speedstudy.records import write_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="the resolved study (JSON)")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="the resolved study, as JSON"
+    )
     parser.add_argument("--out", type=Path, required=True, help="file to write")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the file; returns what it holds."""
-    study = json.loads(arguments.plan.read_text(encoding="utf-8"))
+    study = arguments.config
     plan = expand(Study.model_validate(study))
     content = {
         "study": study,

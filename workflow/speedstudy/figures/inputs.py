@@ -1,9 +1,9 @@
-"""What the figures read: their slice of the study and the tables of ``speedstudy aggregate``."""
+"""What the figures read: their slice of the study and its tables."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -25,42 +25,38 @@ class Settings:
     title: str
 
 
-def read_settings(plan: Path) -> Settings:
-    """Read a figure's slice of the study, as rule ``write_plan`` wrote it.
+def read_settings(config: Mapping[str, Any]) -> Settings:
+    """Return the settings in a figure's slice of the study.
 
     Raises:
-        ValueError: The file is missing or lacks a key.
+        ValueError: It lacks a key.
     """
     try:
-        cfg = json.loads(plan.read_text(encoding="utf-8"))
         return Settings(
-            width_in=float(cfg["figure"]["width_in"]),
-            height_in=float(cfg["figure"]["height_in"]),
-            dpi=int(cfg["dpi"]),
-            title=str(cfg["title"]),
+            width_in=float(config["figure"]["width_in"]),
+            height_in=float(config["figure"]["height_in"]),
+            dpi=int(config["dpi"]),
+            title=str(config["title"]),
         )
-    except FileNotFoundError as error:
-        raise ValueError(f"{plan}: no such file; snakemake's rule write_plan makes it") from error
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{plan}: needs figure.width_in, figure.height_in, dpi and title; {error!r}"
+            f"--config: needs figure.width_in, figure.height_in, dpi and title; {error!r}"
         ) from error
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """Read those columns of a table that ``speedstudy aggregate`` wrote.
+    """Read those columns of a table of the study, .parquet or .csv.
 
     Raises:
         ValueError: The file or a column is missing; the message names it.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: no such file; speedstudy aggregate writes it")
-    table = pd.read_parquet(path)
+        raise ValueError(f"{path}: no such file; snakemake makes the tables")
+    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ValueError(
-            f"{path}: no column {', '.join(missing)}; make the tables again with speedstudy "
-            "aggregate"
+            f"{path}: no column {', '.join(missing)}; delete it, snakemake makes it again"
         )
     return table[list(columns)]
 

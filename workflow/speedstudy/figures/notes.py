@@ -9,7 +9,7 @@ from speedstudy.figures.inputs import with_labels
 REASON_WORDS = 12
 STATUS_COLUMNS = (
     "engine", "target", "drafter", "method", "k", "load", "concurrency", "status", "reason",
-    "verdict",
+    "verdict", "coverage",
 )  # fmt: skip
 
 
@@ -18,7 +18,8 @@ def missing_notes(cells: pd.DataFrame, needed: Sequence[str] = ()) -> list[str]:
 
     Failed cells are counted and named with the first words of their reason. Cells that succeeded
     but have no value in one of the ``needed`` columns are named with that column. Cells whose
-    client self-check is not ``valid`` are named with its verdict: they are drawn hollow.
+    client self-check is not ``valid`` are named with its verdict: they are drawn hollow. Prompts
+    that lack a source which could not be had are named first.
 
     Args:
         cells: Rows of the table of cells, with ``STATUS_COLUMNS`` and those of ``needed``.
@@ -26,7 +27,7 @@ def missing_notes(cells: pd.DataFrame, needed: Sequence[str] = ()) -> list[str]:
     """
     several = len(cells[["engine", "target"]].drop_duplicates()) > 1
     failed = cells["status"] != "ok"
-    notes = []
+    notes = [f"Coverage: {words}." for words in cells["coverage"].dropna().unique()]
     lost = cells[failed]
     for reason, group in lost.groupby(lost["reason"].map(first_words), sort=False):
         notes.append(f"Missing, {len(group)} failed ({reason}): {_names(group, several)}.")

@@ -5,6 +5,7 @@ study; leaves a .pdf and a .png.
 """
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,9 @@ class Point:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="the figure's slice, as JSON")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="the figure's slice, as JSON"
+    )
     parser.add_argument("--cells", type=Path, required=True, help="cells.parquet")
     parser.add_argument("--prompts", type=Path, required=True, help="prompts.parquet")
     parser.add_argument("--accepted", type=Path, required=True, help="accepted.parquet")
@@ -69,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Draw and save the figure; returns the files and what is missing from it."""
-    settings = read_settings(arguments.plan)
+    settings = read_settings(arguments.config)
     cells = read_table(arguments.cells, CELL_COLUMNS)
     prompts = read_table(arguments.prompts, PROMPT_COLUMNS)
     accepted = read_table(arguments.accepted, ACCEPTED_COLUMNS)

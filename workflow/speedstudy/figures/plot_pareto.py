@@ -4,6 +4,7 @@ Needs ``cells.parquet`` and the figure's slice of the study; leaves a .pdf and a
 """
 
 import argparse
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,9 @@ LABEL_PT, MARKER_PT = 7.5, 6.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="the figure's slice, as JSON")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="the figure's slice, as JSON"
+    )
     parser.add_argument("--cells", type=Path, required=True, help="cells.parquet")
     parser.add_argument("--out", type=Path, required=True, help=".pdf to write; .png beside it")
 
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Draw and save the figure; returns the files and what is missing from it."""
     from matplotlib.lines import Line2D
 
-    settings = read_settings(arguments.plan)
+    settings = read_settings(arguments.config)
     cells = read_table(arguments.cells, COLUMNS)
     styles = looks(cells)
     cells = cells[cells["ids"] == "real"]

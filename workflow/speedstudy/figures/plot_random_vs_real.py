@@ -5,6 +5,7 @@ and a .png.
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ NAME = {"real": "real prompts", "random": "random token ids of the same length"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--plan", type=Path, required=True, help="the figure's slice, as JSON")
+    parser.add_argument(
+        "--config", type=json.loads, required=True, help="the figure's slice, as JSON"
+    )
     parser.add_argument("--cells", type=Path, required=True, help="cells.parquet")
     parser.add_argument("--prompts", type=Path, required=True, help="prompts.parquet")
     parser.add_argument("--out", type=Path, required=True, help=".pdf to write; .png beside it")
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Draw and save the figure; returns the files and what is missing from it."""
-    settings = read_settings(arguments.plan)
+    settings = read_settings(arguments.config)
     cells = read_table(arguments.cells, CELL_COLUMNS)
     prompts = read_table(arguments.prompts, PROMPT_COLUMNS)
     pairs = pair_random_with_real(cells)
