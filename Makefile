@@ -1,5 +1,5 @@
 # Everything from a bare Python 3.11 with pip: `make study`, `make test`.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CORES ?= all
 EXPERIMENT ?= demo
 VENV := .venv

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from speedstudy.plan import expand
+from speedstudy.study import load_study
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -84,8 +87,8 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory):
-    """A project in which the experiment `ci` has been run, on the real engine."""
+def fresh_project(tmp_path_factory):
+    """A copy of the project in which nothing has been run."""
     directory = tmp_path_factory.mktemp("project") / "speedstudy"
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -101,7 +104,23 @@ def project(tmp_path_factory):
     (ROOT / "resources").mkdir(exist_ok=True)
     shutil.rmtree(directory / "resources", ignore_errors=True)
     (directory / "resources").symlink_to(ROOT / "resources")
-    made = Project(directory)
-    status, output = made.snakemake()
+    return Project(directory)
+
+
+@pytest.fixture(scope="session")
+def model_folders(fresh_project):
+    """The real target by format, `hf` and `openvino`, made by the graph itself."""
+    plan = expand(load_study(ROOT / "config", ["experiment=ci"]))
+    folders = {id_.split("--")[1]: Path("resources/models") / id_ for id_ in plan.data.models}
+    targets = [folder / "config.json" for folder in folders.values()]
+    status, output = fresh_project.snakemake(*targets)
     assert status == 0, output
-    return made
+    return {name: fresh_project.directory / folder for name, folder in folders.items()}
+
+
+@pytest.fixture(scope="session")
+def project(fresh_project):
+    """A project in which the experiment `ci` has been run, on the real engine."""
+    status, output = fresh_project.snakemake()
+    assert status == 0, output
+    return fresh_project

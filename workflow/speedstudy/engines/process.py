@@ -61,12 +61,22 @@ def free_port() -> int:
     """Return a free TCP port on the loopback interface.
 
     ``SPEEDSTUDY_ENGINE_PORT`` fixes it, for firewalls and containers.
+
+    Raises:
+        EngineError: The fixed port is taken. Another server there would answer in the engine's
+            place and be measured for it.
     """
-    fixed = os.environ.get("SPEEDSTUDY_ENGINE_PORT")
-    if fixed is not None:
-        return int(fixed)
+    fixed = int(os.environ.get("SPEEDSTUDY_ENGINE_PORT", "0"))
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        # As servers do: a port that is only lingering after its last connection is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", fixed))
+        except OSError as error:
+            raise EngineError(
+                f"port {fixed} is taken ({error.strerror}); end what listens there or change "
+                "SPEEDSTUDY_ENGINE_PORT"
+            ) from error
         port: int = probe.getsockname()[1]
         return port
 
