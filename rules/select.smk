@@ -123,7 +123,7 @@ rule bucket:
             wildcards.bucket,
             PLAN.data.candidates,
         ),
-        tokenizer=lambda wildcards: need_paths(
+        target=lambda wildcards: need_paths(
             "resources/models/{}/config.json",
             PLAN.data.buckets,
             wildcards.bucket,
@@ -137,13 +137,16 @@ rule bucket:
         "../envs/study.yaml"
     params:
         cfg=lambda wildcards: node_json(PLAN.data.buckets, wildcards.bucket),
+        target=lambda wildcards, input: str(Path(input.target[0]).parent),
         tokenizer=lambda wildcards, input: (
-            str(Path(input.tokenizer[0]).parent) if input.tokenizer else "o200k_base"
+            str(Path(input.target[0]).parent)
+            if PLAN.data.buckets[wildcards.bucket].cfg["tokenizer"] == "target"
+            else "o200k_base"
         ),
         code=fingerprint("speedstudy.bucket"),
     shell:
         "speedstudy bucket --config {params.cfg:q} --texts {input.texts}"
-        " --tokenizer {params.tokenizer} --out {output} 2> {log}"
+        " --tokenizer {params.tokenizer} --target {params.target} --out {output} 2> {log}"
 
 
 rule tokenize:

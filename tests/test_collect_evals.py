@@ -157,11 +157,13 @@ def test_few_shot_texts_end_in_an_open_question_and_use_each_row_once(tmp_path: 
     for number, text in enumerate(texts, start=1):
         assert isinstance(text, LongText)
         assert text.title == f"Sums, part {number}"
-        assert text.text.startswith("Answer the last one.\n\nQuestion: What is ")
-        assert text.text.endswith("?\nAnswer:")
-        assert 120 <= len(text.text) < 170
-        asked += [part for part in text.text.split("\n") if part.startswith("Question:")]
-        assert text.text.count("Question:") == text.text.count("<") + 1
+        whole = text.opening + text.text + text.closing
+        assert whole.startswith("Answer the last one.\n\nQuestion: What is ")
+        assert text.closing.startswith("Question: What is ")
+        assert text.closing.endswith("?\nAnswer:")
+        assert 120 <= len(whole) < 170
+        asked += [part for part in whole.split("\n") if part.startswith("Question:")]
+        assert whole.count("Question:") == whole.count("<") + 1
     assert len(asked) == len(set(asked)) <= 20
     random.Random(2).shuffle(lines)
     again = list(evals_few_shot.read("evals", wheel(tmp_path, {"f/x.jsonl": lines}), options))

@@ -136,7 +136,12 @@ def test_a_bucket_takes_what_is_left_of_the_tiers_it_touches(tmp_path):
     config = {"name": "1k", "length": 16, "per_tier": 2, "tiers": ["low_entropy", "mixed"]}
     run(
         bucket,
-        *("--config", json.dumps({**config, "seed": 7}), "--out", tmp_path / "bucket.parquet"),
+        *(
+            "--config",
+            json.dumps({**config, "seed": 7, "when_short": "error"}),
+            "--out",
+            tmp_path / "bucket.parquet",
+        ),
         *("--texts", missing, tmp_path / "own.parquet"),
         *("--tokenizer", write_tiny_tokenizer(tmp_path / "tokenizer")),
     )

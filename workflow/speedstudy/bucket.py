@@ -1,25 +1,26 @@
 """Prompts of one exact length in tokens: the paper's throughput split (section 6).
 
 Needs long texts (parquet) and the tokenizer that counts; leaves ``per_tier`` prompts a tier. The
-length is that of the text itself; a chat template comes on top of it.
+length is that of the text itself; a chat template comes on top of it. Texts are read and prompts
+written a few at a time, so that the largest bucket needs no more memory than the smallest.
 """
 
 import argparse
-import hashlib
 import itertools
 import json
 import logging
-import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from speedstudy.lengths import Encoder, cut, fit, load_encoder
-from speedstudy.tables import TURN_SEPARATOR, read_rows, write_rows
+from speedstudy.coverage import coverage, in_words, read_missing, short_categories, write_note
+from speedstudy.lengths import Encoder, fit, load_encoder, o200k_is_local
+from speedstudy.windows import check_columns, tier_windows
 
 BUCKET_SCHEMA = pa.schema(
     [
@@ -29,95 +30,120 @@ BUCKET_SCHEMA = pa.schema(
         ("source", pa.string()),
         ("title", pa.string()),
         ("licence", pa.string()),
-        ("n_tokens", pa.int64()),
+        ("text_id", pa.string()),
+        ("start", pa.int64()),  # in characters of the text
+        ("n_tokens", pa.int64()),  # by the tokenizer of the bucket
+        ("n_tokens_o200k", pa.int64()),  # null where the data of o200k_base are not at hand
+        ("n_tokens_target", pa.int64()),  # null where no target was named
     ]
 )
+
+Count = Callable[[str], int]
+
+_ROWS_PER_GROUP = 32
+# Long texts never repeat; to look for repetitions in them takes as long as to write them.
+_REPEATED = ["category", "source", "title", "licence"]
 
 log = logging.getLogger(__name__)
 
 
-def make_bucket(texts: pa.Table, encoder: Encoder, config: Mapping[str, Any]) -> pa.Table:
-    """Cut ``per_tier`` prompts of ``length`` tokens for every tier.
-
-    Within a tier, texts come in an order that depends on the seed and each text's own id. A text
-    that is long enough gives one prompt, its beginning. If those do not suffice, the short ones
-    are joined, neighbours of one source first to last, until they are long enough.
+def bucket_rows(
+    texts: Sequence[Path],
+    encoder: Encoder,
+    config: Mapping[str, Any],
+    counts: Mapping[str, Count],
+    short: Collection[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """Cut ``per_tier`` prompts of ``length`` tokens for every tier; see ``tier_windows``.
 
     Args:
-        texts: Columns ``text_id``, ``tier``, ``title``, ``text``, ``source``, ``licence``.
+        texts: Files of ``write_long_texts``.
         encoder: What counts the tokens.
-        config: ``name``, ``length``, ``per_tier``, ``tiers`` (in the output's order), ``seed``.
+        config: ``name``, ``length``, ``per_tier``, ``tiers`` (in the output's order), ``seed``,
+            ``when_short`` (``error``, or ``overlap``: prompts of one tier may then share text).
+        counts: Further counts to store, by column.
+        short: Tiers that lack a source: what their texts give is enough.
 
-    Returns:
-        Rows of ``BUCKET_SCHEMA``: the tier is the category, the id that of the (first) text.
+    Yields:
+        Rows of ``BUCKET_SCHEMA``: the tier is the category; no two begin at the same place.
 
     Raises:
         ValueError: A tier does not have enough text.
     """
     length, per_tier = config["length"], config["per_tier"]
-    by_tier: dict[str, list[dict[str, Any]]] = {tier: [] for tier in config["tiers"]}
-    for row in texts.to_pylist():
-        if row["tier"] in by_tier:
-            by_tier[row["tier"]].append(row)
-    prompts = []
-    bar = tqdm(total=per_tier * len(by_tier), unit="prompt", desc=f"bucket {config['name']}")
+    overlap = config["when_short"] == "overlap"
+    bar = tqdm(
+        total=per_tier * len(config["tiers"]), unit="prompt", desc=f"bucket {config['name']}"
+    )
     with bar:
-        for tier, rows in by_tier.items():
-            rows.sort(key=lambda row: _order(config["seed"], row["text_id"]))
+        for tier in config["tiers"]:
             made = 0
-            for row, text in itertools.islice(_cut_texts(rows, encoder, length), per_tier):
-                prompts.append(
-                    {
-                        "question_id": row["text_id"],
-                        "category": tier,
-                        "turns": [text],
-                        "source": row["source"],
-                        "title": row["title"],
-                        "licence": row["licence"],
-                        "n_tokens": length,
-                    }
-                )
+            windows = tier_windows(texts, tier, encoder, length, config["seed"], overlap=overlap)
+            for window in itertools.islice(windows, per_tier):
+                yield {
+                    "question_id": window.question_id,
+                    "category": tier,
+                    "turns": [window.prompt],
+                    "start": window.start,
+                    "n_tokens": length,
+                    **{
+                        name: window.row[name] for name in ("source", "title", "licence", "text_id")
+                    },
+                    **{column: count(window.prompt) for column, count in counts.items()},
+                }
                 bar.update()
                 made += 1
-            if made < per_tier:
+            if made < per_tier and tier not in short:
+                mend = "" if overlap else ", let prompts share text (when_short: overlap)"
                 raise ValueError(
                     f"bucket {config['name']}: tier {tier} needs {per_tier} prompts of {length} "
-                    f"tokens and its {len(rows)} texts give {made}; lower per_tier or add a source "
-                    "of long text for it"
+                    f"tokens and its texts give {made}; lower per_tier{mend} or add a source of "
+                    "long text for it"
                 )
-    return pa.Table.from_pylist(prompts, schema=BUCKET_SCHEMA)
 
 
-def _order(seed: int, text_id: str) -> str:
-    return hashlib.sha256(f"{seed}:{text_id}".encode()).hexdigest()
+def make_bucket(
+    texts: Sequence[Path],
+    encoder: Encoder,
+    config: Mapping[str, Any],
+    counts: Mapping[str, Count],
+    out: Path,
+) -> int:
+    """Write the rows of ``bucket_rows`` as parquet; the file appears whole or not at all.
+
+    A source that could not be had leaves its tiers short, which is noted in the file.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ValueError: As ``bucket_rows``, or a file lacks a column.
+    """
+    check_columns(texts)
+    missing = read_missing(texts)
+    rows = bucket_rows(texts, encoder, config, counts, short_categories(missing))
+    made: Counter[str] = Counter()
+    temporary = out.with_name(out.name + ".tmp")
+    with pq.ParquetWriter(temporary, BUCKET_SCHEMA, use_dictionary=_REPEATED) as writer:
+        while group := list(itertools.islice(rows, _ROWS_PER_GROUP)):
+            writer.write_table(pa.Table.from_pylist(group, schema=BUCKET_SCHEMA))
+            made.update(row["category"] for row in group)
+        note = coverage(
+            missing,
+            wanted=dict.fromkeys(config["tiers"], config["per_tier"]),
+            pool=_pool(texts),
+            selected=made,
+        )
+        if note is not None:
+            log.warning("coverage: %s", in_words(note))
+        write_note(writer, note)
+    temporary.replace(out)
+    return made.total()
 
 
-def _cut_texts(
-    rows: Sequence[dict[str, Any]], encoder: Encoder, length: int
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Give the rows that are long enough with their cut text, then those joined of shorter ones."""
-    short: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        text = cut(row["text"], encoder, length)
-        if text is None:
-            short[row["source"]].append(row)
-        else:
-            yield row, text
-    for source in sorted(short):
-        first, joined = None, ""
-        for row in sorted(short[source], key=_neighbours):
-            first = first or row
-            joined = joined + TURN_SEPARATOR + row["text"] if joined else row["text"]
-            text = cut(joined, encoder, length)
-            if text is not None:
-                yield first, text
-                first, joined = None, ""
-
-
-def _neighbours(row: Mapping[str, Any]) -> tuple[list[tuple[int, str]], str]:
-    """Sort titles as people do: chapter 9 before chapter 10."""
-    parts = re.findall(r"\d+|\D+", row["title"])
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts], row["text_id"]
+def _pool(texts: Sequence[Path]) -> Counter[str]:
+    tiers = (pq.read_table(path, columns=["tier"]).column("tier") for path in texts)
+    return Counter(itertools.chain.from_iterable(column.to_pylist() for column in tiers))
 
 
 def cut_rows(texts: Path, encoder: Encoder, length: int, out: Path) -> int:
@@ -172,6 +198,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSONL, or parquet")
     parser.add_argument("--length", type=int, help="tokens of every text (without --config)")
     parser.add_argument("--config", type=json.loads, help="the bucket's slice, as JSON")
+    parser.add_argument("--target", help="the target's folder, to count its tokens too")
+
+
+def _counts(tokenizer: str, target: str | None, length: int) -> dict[str, Count]:
+    """Return what counts a prompt by o200k_base and by the target; one of them may have cut it."""
+    names = {"n_tokens_target": target}
+    if tokenizer == "o200k_base" or o200k_is_local():
+        names["n_tokens_o200k"] = "o200k_base"
+    return {
+        column: (lambda _: length) if name == tokenizer else load_encoder(name).count
+        for column, name in names.items()
+        if name is not None
+    }
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -181,11 +220,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--texts {path}: no such file")
     if arguments.config is not None:
         encoder = load_encoder(arguments.tokenizer)
-        columns = ("tier", "title", "text", "source", "licence")
-        texts = read_rows(arguments.texts, "text_id", columns)
-        bucket = make_bucket(texts, encoder, arguments.config)
-        write_rows(arguments.out, bucket)
-        return {"rows": bucket.num_rows, "n_tokens": arguments.config["length"]}
+        counts = _counts(arguments.tokenizer, arguments.target, arguments.config["length"])
+        rows = make_bucket(arguments.texts, encoder, arguments.config, counts, arguments.out)
+        return {"rows": rows, "n_tokens": arguments.config["length"]}
     if arguments.length is None or arguments.length < 1 or len(arguments.texts) != 1:
         raise ValueError("bucket needs --length of at least 1 and one JSONL file (or --config)")
     encoder = load_encoder(arguments.tokenizer)

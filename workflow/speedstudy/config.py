@@ -126,6 +126,9 @@ class Bucket(Model):
     per_tier: int = Field(ge=1, description="Prompts per tier (512 in the paper).")
     tiers: tuple[str, ...] = Field(min_length=1)
     seed: int = Field(ge=0)
+    when_short: Literal["error", "overlap"] = Field(
+        default="error", description="When texts run out: stop, or let prompts share text."
+    )
 
 
 class Estimate(Model):

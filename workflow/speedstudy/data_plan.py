@@ -30,7 +30,7 @@ class DataPlan:
         selected: Rule ``select``; needs all embeddings, then all their candidates.
         models: Rule ``convert``; a model in ``hf`` format needs its artifact, one in an engine's
             own format needs the ``hf`` one.
-        buckets: Rule ``bucket``; needs the model that counts tokens, then all long texts.
+        buckets: Rule ``bucket``; needs the model whose tokens are counted, then all long texts.
         workloads: Rule ``tokenize``; needs the ``hf`` model, then selected prompts or a bucket.
     """
 
@@ -137,8 +137,8 @@ def _add_bucket(plan: DataPlan, study: Study, bucket: Bucket, hf_model: Node) ->
             f"plan: bucket {bucket.name} needs long texts and the study has no such source; "
             "add one that gives long_text"
         )
-    counter = (hf_model.id,) if bucket.tokenizer == "target" else ()
-    needs = (*counter, *(text.id for text in texts))
+    # Whatever tokenizer cuts, the target's tokens are counted too.
+    needs = (hf_model.id, *(text.id for text in texts))
     return _add(
         plan.buckets, node(f"bucket_{bucket.name}", BUCKET_VERSION, measured(bucket), needs)
     )

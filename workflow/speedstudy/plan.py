@@ -212,7 +212,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
     unlocked = without_sum(plan, read_lock(arguments.config_dir / LOCK.name))
     if unlocked:
-        LOG.info("no sum is known of %s: lock-data adds it once fetched", ", ".join(unlocked))
+        LOG.info(
+            "no sum is known of %d files, first %s: lock-data adds them once fetched",
+            len(unlocked),
+            unlocked[0],
+        )
     todo = [row for row in rows if row["state"] == "to do"]
     report = {
         "cells": rows,

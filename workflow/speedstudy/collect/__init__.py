@@ -28,6 +28,8 @@ from speedstudy.collect.candidates import (
 )
 
 ADAPTERS = {
+    "ada_leval": "speedstudy.collect.ada_leval",
+    "bamboo": "speedstudy.collect.bamboo",
     "chat_rag_bench": "speedstudy.collect.chat_rag_bench",
     "cnn_dailymail": "speedstudy.collect.cnn_dailymail",
     "code_contests": "speedstudy.collect.code_contests",
@@ -36,9 +38,12 @@ ADAPTERS = {
     "embedded": "speedstudy.collect.embedded",
     "embedded_text": "speedstudy.collect.embedded_text",
     "evals_few_shot": "speedstudy.collect.evals_few_shot",
+    "gutenberg": "speedstudy.collect.gutenberg",
     "hle": "speedstudy.collect.hle",
+    "hle_few_shot": "speedstudy.collect.hle_few_shot",
     "human_eval_pack": "speedstudy.collect.human_eval_pack",
     "live_code_bench": "speedstudy.collect.live_code_bench",
+    "long_code_arena": "speedstudy.collect.long_code_arena",
     "mcif": "speedstudy.collect.mcif",
     "mmath": "speedstudy.collect.mmath",
     "mmlu_pro": "speedstudy.collect.mmlu_pro",
@@ -46,10 +51,12 @@ ADAPTERS = {
     "openai_evals": "speedstudy.collect.openai_evals",
     "opus_100": "speedstudy.collect.opus_100",
     "prepared_split": "speedstudy.collect.prepared_split",
+    "repo_bench": "speedstudy.collect.repo_bench",
     "role_bench": "speedstudy.collect.role_bench",
     "source_code": "speedstudy.collect.source_code",
     "spec_bench": "speedstudy.collect.spec_bench",
     "writing_bench": "speedstudy.collect.writing_bench",
+    "writing_bench_long": "speedstudy.collect.writing_bench_long",
 }
 
 LOG = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ Options:
     tier: The tier of all of them.
     licence: Their licence.
     instruction: Text before each.
+    windows: Whether a text may give several prompts, each from another line on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,9 @@ def read(
                 text_id=identifier(source, row["key"]),
                 tier=options["tier"],
                 title=row["title"],
-                text=f"{options['instruction']}\n\n{row['text']}",
+                opening=f"{options['instruction']}\n\n",
+                text=row["text"],
                 source=source,
                 licence=options["licence"],
+                windows=options["windows"],
             )

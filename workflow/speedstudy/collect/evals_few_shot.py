@@ -42,13 +42,17 @@ def read(
                 question = _question(row, folder)
                 solved[identifier(member, question)] = (question, row.answers[0])
             ordered = [solved[key] for key in sorted(solved)]
-            texts = _fill(ordered, options["instruction"], int(options["min_chars"]))
-            for number, text in enumerate(texts):
+            instruction = f"{options['instruction']}\n\n"
+            texts = _fill(ordered, int(options["min_chars"]) - len(instruction))
+            for number, (examples, question) in enumerate(texts):
+                whole = f"{instruction}{examples}{question}"
                 yield LongText(
-                    text_id=identifier(source, hashlib.sha256(text.encode()).hexdigest()),
+                    text_id=identifier(source, hashlib.sha256(whole.encode()).hexdigest()),
                     tier="mixed",
                     title=f"{folder['title']}, part {number + 1}",
-                    text=text,
+                    opening=instruction,
+                    text=examples,
+                    closing=question,
                     source=source,
                     licence=options["licence"],
                 )
@@ -61,12 +65,13 @@ def _question(row: EvalsRow, folder: Mapping[str, Any]) -> str:
     return question.strip()
 
 
-def _fill(rows: list[tuple[str, str]], instruction: str, min_chars: int) -> Iterator[str]:
-    text = instruction
+def _fill(rows: list[tuple[str, str]], min_chars: int) -> Iterator[tuple[str, str]]:
+    """Yield solved questions and the open one that brings them to the length."""
+    examples = ""
     for question, answer in rows:
-        text += f"\n\nQuestion: {question}\nAnswer:"
-        if len(text) >= min_chars:
-            yield text
-            text = instruction
+        asked = f"Question: {question}\nAnswer:"
+        if len(examples) + len(asked) >= min_chars:
+            yield examples, asked
+            examples = ""
         else:
-            text += f" {answer}"
+            examples += f"{asked} {answer}\n\n"

@@ -2,7 +2,7 @@
 
 Options:
     tier, licence: Of all the texts.
-    instruction: Text before each file.
+    instruction: Text before each file, or part of it: a file may give several prompts.
     include, exclude: Lists of patterns of member paths (``fnmatch``; ``*`` also matches ``/``).
     min_chars: Shorter files are left out; longer ones are not cut here.
     max_texts: The files with the lowest id are kept, at most so many.
@@ -41,9 +41,11 @@ def read(
                         text_id=identifier(source, member),
                         tier=options["tier"],
                         title=member,
-                        text=f"{options['instruction']}\n\n# {member}\n{code}",
+                        opening=f"{options['instruction']}\n\n# {member}\n",
+                        text=code,
                         source=source,
                         licence=options["licence"],
+                        windows=True,
                     )
                 )
     kept = heapq.nsmallest(int(options["max_texts"]), texts, key=lambda text: text.text_id)
