@@ -53,18 +53,8 @@ rule collect:
 rule convert:
     """Convert a target once into the format that an engine loads."""
     input:
-        source=lambda wildcards: need_paths(
-            "resources/artifacts/{}/manifest.json",
-            PLAN.data.models,
-            wildcards.model,
-            PLAN.data.artifacts,
-        )
-        + need_paths(
-            "resources/models/{}/config.json",
-            PLAN.data.models,
-            wildcards.model,
-            PLAN.data.models,
-        ),
+        # By name, not by time: the same name is the same model, however often it is made.
+        source=lambda wildcards: [ancient(path) for path in model_sources(wildcards.model)],
     output:
         "resources/models/{model}/config.json",
     log:

@@ -79,6 +79,15 @@ def need_paths(pattern, nodes, id_, among):
     return [pattern.format(need) for need in nodes[id_].needs if need in among]
 
 
+def model_sources(id_):
+    """Return the path of the artifact, or of the other format, that a model is made from."""
+    artifacts, models = PLAN.data.artifacts, PLAN.data.models
+    return [
+        *need_paths("resources/artifacts/{}/manifest.json", models, id_, artifacts),
+        *need_paths("resources/models/{}/config.json", models, id_, models),
+    ]
+
+
 def selected_needs(pattern, among):
     """Return the paths of what the study's selection was made from that is among some nodes."""
     return [
