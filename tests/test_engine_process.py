@@ -14,7 +14,7 @@ import pytest
 from speedstudy.engines.kind import Launch
 from speedstudy.engines.process import EngineError, free_port, running, wait_healthy
 from speedstudy.records import RECORD_VERSION, write_json
-from speedstudy.recover import end_stragglers, set_failed_aside
+from speedstudy.recover import drop_plain_outputs, end_stragglers, set_failed_aside
 
 HEALTHY = (
     "import http.server, sys\n"
@@ -155,3 +155,13 @@ def test_recover_sets_failed_cells_aside_and_only_those(tmp_path):
     assert not (cells / "bad" / "cell.json").exists()
     assert (failed / "bad" / "cell.json").is_file()
     assert (failed / "bad" / "requests.parquet").is_file()
+
+
+def test_tables_and_figures_are_dropped_and_records_kept(tmp_path):
+    write_cell(tmp_path / "cells" / "good", "ok")
+    (tmp_path / "tables").mkdir()
+    plain = [tmp_path / "pareto.pdf", tmp_path / "study.json", tmp_path / "tables" / "cells.csv"]
+    for path in plain:
+        path.write_text("made")
+    assert drop_plain_outputs(tmp_path) == plain
+    assert (tmp_path / "cells" / "good" / "cell.json").is_file()

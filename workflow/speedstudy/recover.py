@@ -1,8 +1,8 @@
 """Make a run folder usable again after a run that was killed or had failed cells.
 
 Ends engines and measurements that outlived their run, releases Snakemake's lock, sets failed cells
-aside so that the next run tries them again, and only those, and drops tables and figures when
-Snakemake's records of what made them are lost.
+aside so that the next run tries them again, and only those, and drops tables and figures that have
+to be made anew.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     retried = set_failed_aside(directory / "results" / "cells", directory / "results" / "failed")
     for cell in retried:
         LOG.info("failed last time, tried again: %s", cell)
-    dropped = drop_unrecorded(directory)
+    dropped = []
+    if retried or not _has_records(directory):
+        dropped = drop_plain_outputs(directory / "results")
     return {
         "ended_pids": ended,
         "unlocked": unlocked,
@@ -141,16 +143,19 @@ def set_failed_aside(cells: Path, failed: Path) -> list[str]:
     return moved
 
 
-def drop_unrecorded(directory: Path) -> list[Path]:
-    """Remove tables and figures if nothing is left to tell whether they are up to date.
-
-    Their names say nothing of what they were made from, unlike those of all that came before
-    them, and they are made anew in seconds.
-    """
+def _has_records(directory: Path) -> bool:
+    """Whether Snakemake still knows what made the outputs in this folder."""
     records = directory / ".snakemake" / "metadata"
-    if records.is_dir() and any(records.iterdir()):
-        return []
-    results = directory / "results"
+    return records.is_dir() and any(records.iterdir())
+
+
+def drop_plain_outputs(results: Path) -> list[Path]:
+    """Remove tables and figures, so that they are made anew; returns what was removed.
+
+    Their names don't tell what they were made from, unlike those of all that came before them: with
+    Snakemake's records lost they could be stale, and while they stand, Snakemake does not miss the
+    record of a cell below them that was set aside. They take seconds to make.
+    """
     plain = sorted(
         path
         for pattern in ("*.pdf", "*.png", "study.json", "tables/*")
@@ -159,5 +164,5 @@ def drop_unrecorded(directory: Path) -> list[Path]:
     for path in plain:
         path.unlink()
     if plain:
-        LOG.info("Snakemake's records are lost: tables and figures are made anew")
+        LOG.info("tables and figures are made anew")
     return plain
