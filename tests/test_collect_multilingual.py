@@ -290,6 +290,7 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
             "'Q3' is not named QA_<talk>_<line>",
         ),
     ],
+    ids=["not gzipped", "cut off", "no ids", "odd id"],  # the bytes hold the time
 )
 def test_a_damaged_reference_file_is_named(tmp_path: Path, xml: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
