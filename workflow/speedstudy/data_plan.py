@@ -1,7 +1,6 @@
 """The data side of a plan: what is fetched, collected, embedded, selected, cut and tokenised."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,16 +145,3 @@ def _add_bucket(plan: DataPlan, study: Study, bucket: Bucket, hf_model: Node) ->
 
 def _add(nodes: dict[str, Node], one: Node) -> Node:
     return nodes.setdefault(one.id, one)
-
-
-def all_nodes(plan: DataPlan) -> Mapping[str, Node]:
-    """Return every node by id."""
-    return {
-        **plan.artifacts,
-        **plan.candidates,
-        **plan.embeddings,
-        **plan.selected,
-        **plan.models,
-        **plan.buckets,
-        **plan.workloads,
-    }
