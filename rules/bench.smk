@@ -24,6 +24,11 @@ rule run_cell:
         model=lambda wildcards: ancient(
             f"resources/models/{PLAN.cells[wildcards.cell].model}/config.json"
         ),
+        draft_model=lambda wildcards: [
+            ancient(f"resources/models/{model}/config.json")
+            for model in [PLAN.cells[wildcards.cell].draft_model]
+            if model
+        ],
     output:
         requests="results/cells/{cell}/requests.parquet",
         cell="results/cells/{cell}/cell.json",
@@ -36,8 +41,11 @@ rule run_cell:
         gpu=lambda wildcards: PLAN.cells[wildcards.cell].cfg["engine"]["gpus"],
     params:
         cfg=lambda wildcards: canonical(PLAN.cells[wildcards.cell].cfg),
+        draft_model=lambda wildcards, input: (
+            f"--draft-model {Path(input.draft_model[0]).parent}" if input.draft_model else ""
+        ),
     shell:
         "speedstudy run-cell --config {params.cfg:q} --id {wildcards.cell}"
         " --workload {input.workload} --warmup {input.warmup}"
-        " --model $(dirname {input.model}) --out $(dirname {output.cell})"
+        " --model $(dirname {input.model}) {params.draft_model} --out $(dirname {output.cell})"
         " --engine-log {log.engine} 2> {log.client}"

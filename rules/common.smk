@@ -28,7 +28,8 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error))
 
-HF_MODELS = [model for model in PLAN.data.models if "--hf--" in model]
+DRAFT_MODELS = {cell.draft_model for cell in PLAN.cells.values()}
+HF_MODELS = [model for model in PLAN.data.models if "--hf--" in model and model not in DRAFT_MODELS]
 IDS = {"random", "real"}
 FIGURES = ["results/pareto.pdf", "results/acceptance.pdf"]
 if {load.workload.ids for load in STUDY.loads.values()} == IDS:

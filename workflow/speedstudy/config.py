@@ -13,6 +13,10 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Method = Literal["none", "ngram", "draft_model", "eagle3", "mtp", "suffix", "pard", "dflash"]
 
+# mtp is in neither: some targets carry its layers, for others they are a checkpoint of their own.
+WITH_WEIGHTS = frozenset({"draft_model", "eagle3", "pard", "dflash"})
+WITHOUT_WEIGHTS = frozenset({"none", "ngram", "suffix"})
+
 
 class Model(BaseModel):
     """Base of every part: unknown keys are refused, values do not change after loading."""
@@ -143,11 +147,27 @@ class Engine(Model):
     """One inference engine and the settings that change what it computes."""
 
     name: Name
-    version: str = Field(description="The version that must answer; another one is refused.")
-    precision: Literal["f32", "bf16", "f16"] = Field(description="Of the arithmetic.")
-    kv_cache_precision: Literal["f32", "bf16", "f16", "u8"]
+    kind: Name = Field(description="Module of speedstudy.engines that starts and reads it.")
+    version: str | None = Field(
+        description="The version that must answer, another one is refused; null: any, and the "
+        "record says which."
+    )
+    command: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="How its server is called up to its flags: the interpreter and module of an "
+        "environment of its own, or a container; null: the engine's usual command.",
+        json_schema_extra={"scope": "run"},
+    )
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables of its process."
+    )
+    precision: Literal["f32", "bf16", "f16", "auto"] = Field(
+        description="Of the arithmetic; auto: as the target's weights are stored."
+    )
+    kv_cache_precision: Literal["f32", "bf16", "f16", "u8", "fp8", "auto"]
     threads: int = Field(ge=0, description="Compute threads; 0: one per physical core.")
-    kv_cache_gib: float = Field(gt=0)
+    kv_cache_gib: float | None = Field(gt=0, description="null: the engine decides.")
     gpus: int = Field(ge=0, description="GPUs that one engine uses; 0: it runs on the CPU.")
     extra_args: tuple[str, ...] = Field(
         default=(), description="Further flags of the engine's own command line."
@@ -177,9 +197,24 @@ class Drafter(Model):
     max_ngram_size: int | None = Field(
         default=None, ge=1, description="Longest suffix that ngram looks up."
     )
+    artifact: Artifact | None = Field(
+        default=None, description="Its weights, for the methods that have some of their own."
+    )
     targets: tuple[Name, ...] | None = Field(
         default=None, description="Targets that it was made for; null: any."
     )
+
+    @model_validator(mode="after")
+    def _weights_fit_method(self) -> "Drafter":
+        if self.method in WITH_WEIGHTS and self.artifact is None:
+            raise ValueError(
+                f"drafter {self.name}: method {self.method} needs weights, set artifact"
+            )
+        if self.method in WITHOUT_WEIGHTS and self.artifact is not None:
+            raise ValueError(
+                f"drafter {self.name}: method {self.method} has no weights, remove artifact"
+            )
+        return self
 
     @model_validator(mode="after")
     def _k_fits_method(self) -> "Drafter":

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speedstudy.config import Artifact, Bucket, Load, Study, Target
+from speedstudy.config import Artifact, Bucket, Drafter, Load, Study, Target
 from speedstudy.engines.kind import ModelFormat
 from speedstudy.ids import Node, measured, node
 from speedstudy.versions import (
@@ -102,6 +102,16 @@ def add_model(plan: DataPlan, target: Target, model_format: ModelFormat) -> Node
         plan.models,
         node(f"{target.name}--{model_format}", CONVERT_VERSION, cfg, (hf_model.id,)),
     )
+
+
+def add_draft_model(plan: DataPlan, drafter: Drafter, model_format: ModelFormat) -> Node | None:
+    """Add the drafter's weights in one format, None if it has none."""
+    if drafter.artifact is None:
+        return None
+    artifact = add_artifact(plan, drafter.artifact)
+    cfg = {"from": "hf", "to": model_format}
+    made = node(f"{drafter.name}--{model_format}", CONVERT_VERSION, cfg, (artifact.id,))
+    return _add(plan.models, made)
 
 
 def add_workload(plan: DataPlan, study: Study, load: Load, target: Target) -> Node:

@@ -13,7 +13,7 @@ from typing import Any
 
 from speedstudy.config import Drafter, Engine, Load, Sampling, Study, Target
 from speedstudy.data_lock import LOCK, Lock, lock_key, pinned_sums, read_lock
-from speedstudy.data_plan import DataPlan, add_model, add_workload
+from speedstudy.data_plan import DataPlan, add_draft_model, add_model, add_workload
 from speedstudy.engines import ENGINES
 from speedstudy.ids import measured, short_hash
 from speedstudy.study import load_study
@@ -32,6 +32,7 @@ class Cell:
         session: Id of its session (engine x target x drafter); its cells share engine settings.
         cfg: What ``run_cell`` is given.
         model: Id of the target in the engine's format.
+        draft_model: Id of the drafter's weights in the engine's format, or None.
         workload: Id of the prompts.
     """
 
@@ -39,6 +40,7 @@ class Cell:
     session: str
     cfg: Mapping[str, Any]
     model: str
+    draft_model: str | None
     workload: str
 
 
@@ -107,9 +109,9 @@ def expand(study: Study) -> Plan:
 
 
 def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | None:
-    if engine.name not in ENGINES:
-        return f"no engine module {engine.name}; there are {', '.join(ENGINES)}"
-    if drafter.method not in ENGINES[engine.name].methods:
+    if engine.kind not in ENGINES:
+        return f"no engine module {engine.kind}; there are {', '.join(ENGINES)}"
+    if drafter.method not in ENGINES[engine.kind].methods:
         return f"engine {engine.name} has no method {drafter.method}"
     if drafter.targets is not None and target.name not in drafter.targets:
         return f"drafter {drafter.name} was made for {', '.join(drafter.targets)}"
@@ -119,7 +121,9 @@ def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | N
 def _cells(
     data: DataPlan, study: Study, engine: Engine, target: Target, drafter: Drafter, load: Load
 ) -> Iterator[Cell]:
-    model = add_model(data, target, ENGINES[engine.name].model_format)
+    kind = ENGINES[engine.kind]
+    model = add_model(data, target, kind.model_format)
+    draft_model = add_draft_model(data, drafter, kind.model_format)
     workload = add_workload(data, study, load, target)
     session = {
         "engine": measured(engine),
@@ -143,6 +147,7 @@ def _cells(
                 "version": MEASUREMENT_VERSION,
                 "cfg": cfg,
                 "model": model.id,
+                "draft_model": draft_model.id if draft_model else None,
                 "workload": workload.id,
             }
         )
@@ -151,6 +156,7 @@ def _cells(
             session=session_id,
             cfg=cfg,
             model=model.id,
+            draft_model=draft_model.id if draft_model else None,
             workload=workload.id,
         )
 

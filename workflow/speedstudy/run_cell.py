@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, required=True, help="folder of the target in the engine's format"
     )
+    parser.add_argument(
+        "--draft-model", type=Path, help="folder of the drafter's weights in the engine's format"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the record")
     parser.add_argument("--engine-log", type=Path, required=True, help="receives the engine's log")
     parser.add_argument(
@@ -81,7 +84,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "warmup": None,
         "counters": None,
         "client": None,
-        "first_token": DIALECTS[ENGINES[cfg["engine"]["name"]].dialect].first_token,
+        "first_token": DIALECTS[ENGINES[cfg["engine"]["kind"]].dialect].first_token,
         "hardware": hardware(),
         "software": software(),
         "started_at": datetime.now(UTC).isoformat(),
@@ -116,14 +119,14 @@ def _measure(
             reason in the record and what it had answered in the result.
     """
     engine, drafter = Engine(**cfg["engine"]), Drafter(**cfg["drafter"])
-    load, kind = cfg["load"], ENGINES[engine.name]
-    _check_version(kind, engine)
+    load, kind = cfg["load"], ENGINES[engine.kind]
     port = free_port()
     launch = kind.launch(
         LaunchRequest(
             engine=engine,
             drafter=drafter,
             model=arguments.model,
+            draft_model=arguments.draft_model,
             served_model_name=cfg["target"]["name"],
             port=port,
             max_concurrency=load["concurrency"],
@@ -133,6 +136,7 @@ def _measure(
     pid_file = arguments.out / "engine.pid.json"
     with running(launch, port=port, log=arguments.engine_log, pid_file=pid_file) as process:
         wait_healthy(process, arguments.startup_timeout_s)
+        version = _version(process, kind, engine)
         options = LoadOptions(
             url=process.url,
             model=cfg["target"]["name"],
@@ -147,7 +151,7 @@ def _measure(
         _answer_one(process, options, prompts, kind)
         record["engine"] = {
             "name": engine.name,
-            "version": kind.version(),
+            "version": version,
             "precision": engine.precision,
             "threads": engine.threads,
             "command": list(launch.argv),
@@ -176,13 +180,24 @@ def _measure(
     return result
 
 
-def _check_version(kind: EngineKind, engine: Engine) -> None:
-    installed = kind.version()
-    if installed != engine.version:
+def _version(process: EngineProcess, kind: EngineKind, engine: Engine) -> str:
+    """The version that answers.
+
+    Raises:
+        EngineError: It does not tell, or is not the one that the study asks for.
+    """
+    try:
+        running_version = kind.version(process.url)
+    except (OSError, ValueError, LookupError) as error:
         raise EngineError(
-            f"{engine.name} {installed} is installed, the study asks for {engine.version}; "
+            process.died() or f"{engine.name} does not tell its version: {error!r}"
+        ) from error
+    if engine.version not in (None, running_version):
+        raise EngineError(
+            f"{engine.name} {running_version} answers, the study asks for {engine.version}; "
             "install that one or change the engine's version in the study"
         )
+    return running_version
 
 
 def _answer_one(

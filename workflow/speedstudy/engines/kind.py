@@ -18,6 +18,7 @@ class LaunchRequest:
         engine: The engine's settings in the study.
         drafter: The drafter of the session.
         model: Folder of the target in the engine's format.
+        draft_model: Folder of the drafter's weights in the engine's format, or None.
         served_model_name: The name that requests carry.
         port: Free TCP port on the loopback interface.
         max_concurrency: Most requests in flight that the engine must hold at once.
@@ -26,6 +27,7 @@ class LaunchRequest:
     engine: Engine
     drafter: Drafter
     model: Path
+    draft_model: Path | None
     served_model_name: str
     port: int
     max_concurrency: int
@@ -44,11 +46,12 @@ class EngineKind:
     """One engine.
 
     Attributes:
-        name: As in ``config/engine``.
+        name: As ``kind`` in ``config/engine``, and the name of its module.
         model_format: What ``convert`` must make of a target.
         dialect: Wire format, a name of ``speedstudy.dialects``.
         methods: Supported drafting methods, each with how the engine does it.
-        version: Returns the version that is installed.
+        version: Asks a running server, by its base URL, for its version; raises OSError or
+            ValueError if it does not tell.
         launch: Turns a request into a command line; pure.
     """
 
@@ -56,5 +59,5 @@ class EngineKind:
     model_format: ModelFormat
     dialect: str
     methods: Mapping[Method, str]
-    version: Callable[[], str]
+    version: Callable[[str], str]
     launch: Callable[[LaunchRequest], Launch]

@@ -4,17 +4,17 @@ It speaks vLLM's completion dialect, one event per verify step.
 """
 
 import sys
-from importlib.metadata import version
 
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest
+from speedstudy.engines.process import ask_json
+
+SERVER = (sys.executable, "-m", "speedstudy.engines.openvino_server")
 
 
 def _launch(request: LaunchRequest) -> Launch:
     engine, drafter = request.engine, request.drafter
     argv = [
-        sys.executable,
-        "-m",
-        "speedstudy.engines.openvino_server",
+        *(engine.command or SERVER),
         "--model",
         str(request.model),
         "--served-model-name",
@@ -37,7 +37,11 @@ def _launch(request: LaunchRequest) -> Launch:
     if drafter.method == "ngram":
         argv += ["--num-draft-tokens", str(drafter.k)]
         argv += ["--max-ngram-size", str(drafter.max_ngram_size)]
-    return Launch(argv=(*argv, *engine.extra_args))
+    return Launch(argv=(*argv, *engine.extra_args), environment=engine.environment)
+
+
+def _version(url: str) -> str:
+    return str(ask_json(f"{url}/version")["version"])
 
 
 OPENVINO = EngineKind(
@@ -45,6 +49,6 @@ OPENVINO = EngineKind(
     model_format="openvino",
     dialect="vllm",
     methods={"none": "plain decoding", "ngram": "prompt lookup (ContinuousBatchingPipeline)"},
-    version=lambda: version("openvino"),
+    version=_version,
     launch=_launch,
 )

@@ -1,5 +1,6 @@
 """Start, watch and end one engine process."""
 
+import json
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -155,3 +157,14 @@ def wait_healthy(engine: EngineProcess, timeout_s: float) -> None:
         f"the engine was not healthy after {timeout_s:.0f} s; its log ends with: "
         f"{log_tail(engine.log)}"
     )
+
+
+def ask_json(url: str, timeout_s: float = 10.0) -> Any:
+    """Return what a route of a running engine answers, as parsed JSON.
+
+    Raises:
+        OSError: It does not answer, or not with a good status.
+        ValueError: The answer is not JSON.
+    """
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        return json.load(answer)
