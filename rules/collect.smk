@@ -1,5 +1,6 @@
 """
-Make local what the study is made from: the only rules that may touch a network.
+Make local what the study is made from: the only rules that may touch a network
+(but for an embedding endpoint, see select.smk).
 
 REQUIRED INPUTS:
     none; artifacts are pinned in config/source, config/embedder and config/target

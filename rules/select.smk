@@ -15,7 +15,7 @@ OUTPUTS:
 
 
 rule embed:
-    """Embed the candidates of one source."""
+    """Embed the candidates of one source; an embedding endpoint is asked over the network."""
     input:
         candidates=lambda wildcards: need_paths(
             "resources/candidates/{}.parquet",
@@ -40,6 +40,7 @@ rule embed:
         cfg=lambda wildcards: node_json(PLAN.data.embeddings, wildcards.embeddings),
         code=fingerprint("speedstudy.embed"),
     shell:
+        # An embedding endpoint is no artifact: --embedder then has no value.
         "speedstudy embed --config {params.cfg:q} --candidates {input.candidates}"
         " --embedder {input.embedder} --out {output} 2> {log}"
 
@@ -79,7 +80,18 @@ rule compare_selections:
     """Compare the selection with greedy, random and Spec-Bench's choice and the least possible."""
     input:
         candidates=selected_needs("resources/candidates/{}.parquet", PLAN.data.candidates),
-        embeddings=selected_needs("resources/embeddings/{}.npz", PLAN.data.embeddings),
+        compared=[
+            path
+            for id_ in PLAN.data.compared
+            for path in need_paths(
+                "resources/candidates/{}.parquet",
+                PLAN.data.compared,
+                id_,
+                PLAN.data.candidates,
+            )
+        ],
+        embeddings=selected_needs("resources/embeddings/{}.npz", PLAN.data.embeddings)
+        + expand("resources/embeddings/{embeddings}.npz", embeddings=PLAN.data.compared),
         prompts=expand("results/prompts/{selected}.parquet", selected=PLAN.data.selected),
         report=expand("results/prompts/{selected}.json", selected=PLAN.data.selected),
     output:
@@ -89,10 +101,12 @@ rule compare_selections:
     conda:
         "../envs/study.yaml"
     params:
+        # The names of what it reads, since its output is named plainly.
+        made_from=canonical(list(PLAN.data.selected)),
         code=fingerprint("speedstudy.compare_selections"),
     shell:
         "speedstudy compare-selections --candidates {input.candidates}"
-        " --embeddings {input.embeddings} --prompts {input.prompts} --report {input.report}"
+        " --compared {input.compared} --embeddings {input.embeddings} --prompts {input.prompts} --report {input.report}"
         " --out {output} 2> {log}"
 
 
@@ -108,6 +122,7 @@ rule describe:
     conda:
         "../envs/study.yaml"
     params:
+        made_from=canonical([*PLAN.data.selected, *HF_MODELS[:1]]),
         code=fingerprint("speedstudy.describe"),
     shell:
         "speedstudy describe --prompts {input.prompts}"

@@ -52,6 +52,7 @@ def lay_out(shared: Path, mirror: Path) -> dict[str, dict[str, Any]]:
     sources = {}
     for name in (*LAID, *ABSENT):
         source = yaml.safe_load((SOURCES / f"{name}.yaml").read_text(encoding="utf-8"))
+        source.setdefault("counted", True)
         artifact = source["artifact"]
         laid = LAID.get(name)
         if laid is None:

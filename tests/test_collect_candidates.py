@@ -50,6 +50,7 @@ def test_identifier_is_the_start_of_a_sha256_over_source_and_key() -> None:
         ("caf\ufffd", "broken_text"),
         ("half an emoji \ud83d", "broken_text"),
         ("a\x00b", "broken_text"),
+        (SENTINEL, "placeholder"),
         (f"{SENTINEL}\n\nSummarize: {{article}}", "placeholder"),
         ("Translate from German: {question[de]}", "placeholder"),
         ("{question}\n{starter_code}", "placeholder"),
@@ -65,6 +66,7 @@ def test_bad_turns_are_refused_wherever_they_stand(turn: str, reason: str) -> No
     "turn",
     [
         "Put the final answer in brackets like so {answer here}.",
+        "Which variables has the template 'Summarize: {article}, {question[de]}'?",
         'print(f"{name}: {value}")',
         "Is {1, 2, 3} a subset of {question, answer, 1, 2, 3}?",
         '{"question": {"text": "Who?"}}',
@@ -94,6 +96,13 @@ def test_duplicates_leave_the_lowest_id_and_are_counted() -> None:
     kept, dropped = keep_good([*twins, Dropped(src_id="d", reason="damaged_row"), prompt("")])
     assert kept == [lowest]
     assert dropped == {"duplicate": 2, "damaged_row": 1, "empty": 1}
+
+
+def test_a_refused_row_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    keep_good([prompt(SENTINEL, src_id="row 7"), prompt("f'{x}' is {1, 2}")])
+    (line,) = caplog.messages
+    assert "row 7" in line
+    assert line.endswith("refused: placeholder")
 
 
 def test_two_contents_under_one_id_are_an_error() -> None:
@@ -150,6 +159,7 @@ def test_collect_names_what_is_wrong(tmp_path: Path) -> None:
         "adapter": "embedded",
         "gives": "prompts",
         "candidates": {"qa": 1},
+        "counted": True,
         "options": {},
     }
     files = {path.name: path}
@@ -166,6 +176,9 @@ def test_collect_names_what_is_wrong(tmp_path: Path) -> None:
         collect(source | {"adapter": "nobody"}, files, tmp_path / "out.parquet")
     with pytest.raises(ValueError, match="'rag': '0 of 3'"):
         collect(source | {"candidates": {"rag": 3}}, files, tmp_path / "out.parquet")
+    guess = source | {"candidates": {"qa": 2}, "counted": False}
+    with pytest.raises(ValueError, match=r"'1 of 2'.*set {'qa': 1} and counted: true in .*mine"):
+        collect(guess, files, tmp_path / "out.parquet")
     with pytest.raises(ValueError, match="`gives` does not fit"):
         collect(source | {"gives": "long_text"}, files, tmp_path / "out.parquet")
     path.write_text('{"src_id": "a", "prompt": "Who?"}\n')

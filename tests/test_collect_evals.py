@@ -129,6 +129,25 @@ def test_which_rows_stay_does_not_depend_on_their_order(tmp_path: Path) -> None:
     assert len(first) == 7
 
 
+def test_most_rows_is_one_number_or_one_by_category(tmp_path: Path) -> None:
+    lines = [row(message("user", f"Question {number}?")) for number in range(9)]
+    files = wheel(tmp_path, {"f/x.jsonl": lines, "g/x.jsonl": lines})
+    folders = [
+        {"member": "f/x.jsonl", "category": "qa", "rows": 7},
+        {"member": "g/x.jsonl", "category": "math", "rows": 8},
+    ]
+
+    def kept(most_rows: Any) -> list[int]:
+        options = {"max_chars": 500, "folders": folders, "most_rows": most_rows}
+        items = list(openai_evals.read("evals", files, options))
+        kept = [item.category for item in items if isinstance(item, Candidate)]
+        return [kept.count("qa"), kept.count("math")]
+
+    assert kept(None) == [7, 8]
+    assert kept(3) == [3, 3]
+    assert kept({"math": 2}) == [7, 2]
+
+
 def test_configuration_mistakes_name_the_thing(tmp_path: Path) -> None:
     files = wheel(tmp_path, {"f/x.jsonl": []})
     options = {"max_chars": 9, "folders": [{"member": "g/y.jsonl", "category": "qa", "rows": 1}]}

@@ -27,10 +27,10 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def read_rows(tmp_path: Path, rows: Sequence[Any]) -> list[Candidate | Dropped]:
+def read_rows(tmp_path: Path, rows: Sequence[Any], **options: bool) -> list[Candidate | Dropped]:
     path = tmp_path / "question.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return list(read("spec_bench", {"data/spec_bench/question.jsonl": path}, {}))
+    return list(read("spec_bench", {"data/spec_bench/question.jsonl": path}, options))
 
 
 def test_rows_become_the_published_ids_categories_and_difficulties(tmp_path: Path) -> None:
@@ -54,6 +54,22 @@ def test_unused_and_unpaired_rows_are_reported(tmp_path: Path) -> None:
         "not_used_by_the_paper": 2,
         "no_partner": 1,
     }
+
+
+def test_all_rows_are_spec_bench_itself_in_the_papers_categories(tmp_path: Path) -> None:
+    items = read_rows(tmp_path, ROWS, all_rows=True)
+    assert [(i.src_id, i.category, len(i.turns)) for i in items if isinstance(i, Candidate)] == [
+        ("spec_bench_0", "writing", 2),
+        ("spec_bench_30", "math", 2),
+        ("spec_bench_50", "rag", 2),
+        ("spec_bench_80", "multilingual", 1),
+        ("spec_bench_160", "summarization", 1),
+        ("spec_bench_240", "qa", 1),
+        ("spec_bench_354", "math", 1),
+        ("spec_bench_355", "math", 1),
+        ("spec_bench_399", "math", 1),
+        ("spec_bench_400", "rag", 1),
+    ]
 
 
 def test_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:

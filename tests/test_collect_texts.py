@@ -64,7 +64,7 @@ def test_every_source_names_a_known_adapter_licence_and_promise(config: dict) ->
     assert config["adapter"] in ADAPTERS
     assert config["licence"]
     assert config["licence_url"].startswith("https://")
-    names = CATEGORIES if config["gives"] == "prompts" else TIERS
+    names = TIERS if config["gives"] == "long_text" else CATEGORIES
     assert set(config["candidates"]) <= set(names)
 
 
@@ -73,7 +73,7 @@ def test_what_ships_is_what_the_configuration_pins(config: dict, tmp_path: Path)
     path = ROOT / config["artifact"]["path"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == config["artifact"]["sha256"]
     out = tmp_path / "out.parquet"
-    report = collect(config, {path.name: path}, out)
+    report = collect(config | {"counted": True}, {path.name: path}, out)
     assert report["dropped"] == {}
     assert report.get("by_category", report.get("by_tier")) == config["candidates"]
     json.dumps(report)

@@ -49,32 +49,37 @@ def test_no_choice_is_below_the_bound_even_if_the_search_was_cut_short(steps):
         assert similarity_bound(rows, 4, max_iterations=1) < bound
 
 
-def candidates(count, category="qa", source="own"):
-    return [
-        {"question_id": f"{category}{i}", "category": category, "source": source}
-        for i in range(count)
-    ]
+def candidates(count, category="qa"):
+    return [{"question_id": f"{category}{i}", "category": category} for i in range(count)]
 
 
 def test_the_table_by_hand():
-    rows = [*candidates(3), *candidates(2, "math", "spec_bench")]
+    rows = [*candidates(4), *candidates(2, "math")]
     vectors = dict(
-        zip((row["question_id"] for row in rows), [*TRIANGLE, *TRIANGLE[:2]], strict=True)
+        zip(
+            (row["question_id"] for row in rows),
+            [*TRIANGLE, TRIANGLE[1], *TRIANGLE[:2]],
+            strict=True,
+        )
     )
-    vectors["qa2"] = vectors["qa1"]  # its twin, left out by select
-    selected = [row for row in rows if row["question_id"] != "qa2"]
+    vectors["qa2"] = vectors["qa1"]  # its twin and its near twin, left out by select
+    selected = [row for row in rows if row["question_id"] not in ("qa2", "qa3")]
     reports = {
-        "qa": {"duplicates": ["qa2"], "seed": 1},
-        "math": {"duplicates": [], "seed": 2},
+        "qa": {"duplicates": ["qa2"], "near_duplicates": {"qa3": "qa1"}, "seed": 1},
+        "math": {"duplicates": [], "near_duplicates": {}, "seed": 2},
     }
-    table = compare(rows, vectors, selected, reports).set_index("category")
+    theirs = [{"question_id": f"theirs{i}", "category": "math"} for i in range(3)]
+    vectors |= {f"theirs{i}": row for i, row in enumerate(TRIANGLE)}
+    table = compare(rows, vectors, selected, reports, theirs).set_index("category")
     assert table["pool"].to_dict() == {"qa": 2, "math": 2}
     for name in ("ours", "greedy", "random", "random_low", "random_high", "bound"):
         assert table.loc["qa", name] == pytest.approx(-0.5), name
     assert table.loc["qa", "gap"] == pytest.approx(0)
     assert pd.isna(table.loc["qa", "spec_bench"])
     assert table.loc["math", "spec_bench"] == pytest.approx(-0.5)
-    assert table.loc["math", "spec_bench_rows"] == 2
+    assert table["spec_bench_rows"].to_dict() == {"qa": 0, "math": 3}
+    alone = compare(rows, vectors, selected, reports)
+    assert alone["spec_bench_rows"].isna().all()
 
 
 def test_ours_is_between_the_bound_and_greedy():
@@ -83,8 +88,8 @@ def test_ours_is_between_the_bound_and_greedy():
     points = (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
     vectors = {row["question_id"]: point for row, point in zip(rows, points, strict=True)}
     selected = [rows[i] for i in select_diverse(points, 8, 5).indices]
-    reports = {"writing": {"duplicates": [], "seed": 5}}
-    (row,) = compare(rows, vectors, selected, reports, "without hle").to_dict("records")
+    reports = {"writing": {"duplicates": [], "near_duplicates": {}, "seed": 5}}
+    (row,) = compare(rows, vectors, selected, reports, (), "without hle").to_dict("records")
     assert row["bound"] <= row["ours"] <= row["greedy"] < row["random"]
     assert row["random_low"] < row["random"] < row["random_high"]
     assert (row["paper_random"], row["paper_ours"], row["coverage"]) == (0.29, 0.18, "without hle")
@@ -94,10 +99,9 @@ def test_ours_is_between_the_bound_and_greedy():
 def test_the_figure_is_drawn_and_says_what_is_missing(tmp_path, rows):
     table = compare([], {}, [], {})
     if rows == "some":
-        reports = {"qa": {"duplicates": [], "seed": 1}}
-        one = compare(
-            candidates(3), _unit(3), candidates(3)[:2], reports, "without hle: qa 2 of 80"
-        )
+        reports = {"qa": {"duplicates": [], "near_duplicates": {}, "seed": 1}}
+        words = "without hle: qa 2 of 80"
+        one = compare(candidates(3), _unit(3), candidates(3)[:2], reports, (), words)
         single = one.assign(category="math", ours=None)
         table = pd.concat([one, single])
     table.to_csv(tmp_path / "diversity.csv", index=False)

@@ -3,6 +3,9 @@
 import argparse
 import json
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +54,7 @@ def test_embeddings_file_is_the_same_bytes_twice(tmp_path):
 
 def test_no_model_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"no config.json"):
-        embed_texts(["one"], tmp_path, 8)
+        embed_texts(["one"], tmp_path)
 
 
 EMBEDDER = {
@@ -91,14 +94,72 @@ TEXTS = [
 
 
 @pytest.mark.engine
-def test_real_model_gives_the_same_bits_in_any_batch(embedder):
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_real_model_gives_the_same_bits_in_any_company_and_on_any_threads(embedder, precision):
     folder = embedder.parent / FOLDER
-    together = embed_texts(TEXTS, folder, 32)
-    alone = np.concatenate([embed_texts([text], folder, 1) for text in TEXTS])
-    assert np.array_equal(together, alone)
+    together = embed_texts(TEXTS, folder, precision, threads=1)
+    assert np.array_equal(embed_texts(TEXTS[::-1], folder, precision, threads=2)[::-1], together)
+    alone = np.concatenate([embed_texts([text], folder, precision) for text in TEXTS])
+    assert np.array_equal(alone, together)
     assert together.shape == (4, 384)
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-3)
     assert together[0] @ together[1] > 0.8 > 0.3 > together[0] @ together[2]
+
+
+@pytest.mark.engine
+def test_real_model_gives_what_the_library_gives(embedder):
+    from sentence_transformers import SentenceTransformer
+
+    folder = embedder.parent / FOLDER
+    library = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    expected = library.encode(TEXTS, normalize_embeddings=True)
+    for precision in ("float64", "float32"):
+        got = embed_texts(TEXTS, folder, precision)
+        assert np.abs(got - expected).max() <= GRID  # half of it is rounding
+    assert np.abs(embed_texts(TEXTS, folder) - embed_texts(TEXTS, folder, "float32")).max() <= GRID
+
+
+def embed_command(folder, embedder, rows, precision="float64"):
+    """Return the command that embeds rows as Snakemake runs it, and the file that it makes."""
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), folder / "c.parquet")
+    config = {"kind": "sentence_transformers", "name": "minilm", "folder": FOLDER}
+    config["precision"] = precision
+    command = [sys.executable, "-c", "from speedstudy.cli import main; main()", "embed"]
+    command += ["--config", json.dumps(config), "--candidates", str(folder / "c.parquet")]
+    return [*command, "--embedder", str(embedder), "--out", str(folder / "e.npz")], folder / "e.npz"
+
+
+@pytest.mark.engine
+def test_a_kill_leaves_no_half_file_and_the_next_run_gives_the_same_bytes(tmp_path, embedder):
+    texts = [f"{number}. {TEXTS[2]}" for number in range(60)]
+    rows = [{"question_id": f"q{i:02d}", "turns": [text]} for i, text in enumerate(texts)]
+    undisturbed, expected = embed_command(tmp_path / "undisturbed", embedder, rows)
+    subprocess.run(undisturbed, check=True)
+    command, out = embed_command(tmp_path / "killed", embedder, rows)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        said = ""
+        while not re.search(r"embed: +[1-9]", said):  # some of the texts are done
+            said += process.stderr.read(1)
+        process.kill()
+    assert not out.exists()
+    subprocess.run(command, check=True)
+    assert out.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_command_writes_the_same_bytes_on_any_threads_and_in_any_order(
+    tmp_path, embedder, precision
+):
+    rows = [{"question_id": f"q{i}", "turns": [text]} for i, text in enumerate(TEXTS)]
+    written = []
+    for threads, order in (("1", 1), ("2", -1)):
+        command, out = embed_command(tmp_path / threads, embedder, rows[::order], precision)
+        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        subprocess.run(command, env={**os.environ, **environment}, check=True)
+        written.append(out.read_bytes())
+    assert written[0] == written[1]
 
 
 @pytest.mark.engine
@@ -107,10 +168,11 @@ def test_command_sorts_rows_by_id(tmp_path, embedder):
     pq.write_table(pa.Table.from_pylist(rows[::-1]), tmp_path / "c.parquet")
     parser = argparse.ArgumentParser()
     stage.add_arguments(parser)
-    config = {"name": "minilm", "folder": FOLDER, "batch_size": 2}
+    config = {"kind": "sentence_transformers", "name": "minilm", "folder": FOLDER}
+    config["precision"] = "float64"
     words = ["--config", json.dumps(config), "--candidates", str(tmp_path / "c.parquet")]
     words += ["--embedder", str(embedder), "--out", str(tmp_path / "e.npz")]
     assert stage.run(parser.parse_args(words)) == {"rows": 4, "dimensions": 384}
     got = read_embeddings([tmp_path / "e.npz"])
     assert list(got) == ["q0", "q1", "q2", "q3"]
-    assert np.array_equal(got["q3"], embed_texts([TEXTS[3]], embedder.parent / FOLDER, 1)[0])
+    assert np.array_equal(got["q3"], embed_texts([TEXTS[3]], embedder.parent / FOLDER)[0])

@@ -208,8 +208,24 @@ def test_duplicates_are_left_out_and_reported(tmp_path):
     report, selected = run_stage(tmp_path, config)
     assert report["categories"]["qa"]["duplicates"] == ("zz",)
     assert {row["question_id"] for row in selected} == {f"qa-{i:03d}" for i in range(6)}
-    with pytest.raises(ValueError, match=r"category qa: 6 candidates \(1 duplicates.* quota of 7"):
+    with pytest.raises(ValueError, match=r"category qa: 6 candidates \(1 dup.* quota of 7"):
         run_stage(tmp_path, {**config, "quota": 7})
+
+
+def test_near_duplicates_of_another_source_are_left_out_and_reported(tmp_path):
+    rows = candidate_table(count=6, categories=["qa"])
+    long = "Once upon a time there lived a king who had three daughters and no son at all"
+    for number, (name, source) in enumerate([("ya", "x"), ("yb", "y"), ("yc", "x")]):
+        turns = [long + "!" * number, "Go on."]
+        rows.append({**rows[0], "question_id": name, "turns": turns, "source": source})
+    vectors = dict(zip([r["question_id"] for r in rows], unit_rows(0, len(rows), 16), strict=True))
+    write_inputs(tmp_path, rows, vectors)
+    report, selected = run_stage(tmp_path, {**CONFIG, "categories": ["qa"], "quota": 8})
+    # The third is near the first too, but both are of one source.
+    assert report["categories"]["qa"]["near_duplicates"] == {"yb": "ya"}
+    assert report["categories"]["qa"]["duplicates"] == ()
+    assert report["categories"]["qa"]["pool"] == 8
+    assert {"ya", "yc"} < {row["question_id"] for row in selected}
 
 
 def test_missing_embedding_and_repeated_id_are_named(tmp_path):

@@ -2,8 +2,8 @@
 
 Needs the candidates, their embeddings, the selected prompts and the report of ``select``; leaves a
 table of mean pairwise similarities: of the selected prompts, of the greedy choice before any swap,
-of random choices, of all that Spec-Bench has, and the least that any choice could have, with the
-paper's Table 8 beside it.
+of random choices, of Spec-Bench's own rows (of sources that give ``comparison``),
+and the least that any choice could have, with the paper's Table 8 beside it.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from speedstudy.tables import read_embeddings, read_rows, read_rows_in_order
 log = logging.getLogger(__name__)
 
 DRAWS = 20
-SPEC_BENCH = "spec_bench"
 COLUMNS = {
     "category": "string",
     "pool": "Int64",
@@ -51,6 +50,9 @@ Vectors = npt.NDArray[np.float32]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``speedstudy compare-selections``."""
     parser.add_argument("--candidates", type=Path, nargs="+", required=True, help="parquet")
+    parser.add_argument(
+        "--compared", type=Path, nargs="*", default=[], help="rows of Spec-Bench itself (parquet)"
+    )
     parser.add_argument("--embeddings", type=Path, nargs="+", required=True, help="npz of embed")
     parser.add_argument("--prompts", type=Path, required=True, help="selected prompts (parquet)")
     parser.add_argument("--report", type=Path, required=True, help="report of select (JSON)")
@@ -59,23 +61,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the table; returns its rows."""
-    candidates = read_rows(arguments.candidates, "question_id", ("category", "source"))
+    candidates = read_rows(arguments.candidates, "question_id", ("category",))
+    compared = [
+        row
+        for path in arguments.compared
+        for row in read_rows_in_order(path, ("question_id", "category"))
+    ]
     selected = read_rows_in_order(arguments.prompts, ("question_id", "category"))
     report = json.loads(arguments.report.read_text(encoding="utf-8"))
     order = [name for name in report["config"]["categories"] if name in report["categories"]]
     table = compare(
-        candidates.select(["question_id", "category", "source"]).to_pylist(),
+        candidates.select(["question_id", "category"]).to_pylist(),
         read_embeddings(arguments.embeddings),
         selected,
         {name: report["categories"][name] for name in order},
+        compared,
         in_words(read_note(arguments.prompts)),
     )
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
     table.to_csv(temporary, index=False, lineterminator="\n")
     temporary.replace(arguments.out)
-    shown = table[["category", "ours", "greedy", "random", "spec_bench", "bound"]].round(3)
-    log.info("mean pairwise similarity\n%s", shown.to_string(index=False))
-    return {"categories": json.loads(table.to_json(orient="records"))}
+    means = table.mean(numeric_only=True)
+    overall = {
+        "ours": means["ours"],
+        "spec_bench": means["spec_bench"],
+        "paper_ours": paper.SIMILARITY_OVERALL[0],
+        "paper_spec_bench": paper.SIMILARITY_OVERALL[1],
+    }
+    overall = {name: None if pd.isna(value) else float(value) for name, value in overall.items()}
+    shown = table.drop(columns=["pool", "random_low", "random_high", "gap", "coverage"]).round(3)
+    log.info("mean pairwise similarity\n%s", shown.to_string(index=False, na_rep=""))
+    log.info("mean of the categories: %s", overall)
+    return {"categories": json.loads(table.to_json(orient="records")), "overall": overall}
 
 
 def compare(
@@ -83,16 +100,18 @@ def compare(
     embeddings: Mapping[str, Vectors],
     selected: Sequence[Mapping[str, Any]],
     reports: Mapping[str, Mapping[str, Any]],
+    compared: Sequence[Mapping[str, Any]] = (),
     coverage: str | None = None,
 ) -> pd.DataFrame:
     """Return a row a category, in the order of the reports.
 
     Args:
-        candidates: ``question_id``, ``category``, ``source``, sorted by id.
+        candidates: ``question_id`` and ``category``, sorted by id.
         embeddings: Row of every candidate by its id.
         selected: ``question_id`` and ``category`` of the selected prompts.
-        reports: By category the report of ``select``; its ``duplicates`` are not in the pool and
-            its ``seed`` starts the greedy choice.
+        reports: By category the report of ``select``; its ``duplicates`` and ``near_duplicates``
+            are not in the pool and its ``seed`` starts the greedy choice.
+        compared: ``question_id`` and ``category`` of Spec-Bench's own rows, if they are there.
         coverage: What the prompts lack, repeated in every row.
 
     Returns:
@@ -103,10 +122,10 @@ def compare(
     rows = []
     for category, report in reports.items():
         members = [row for row in candidates if row["category"] == category]
-        left_out = set(report["duplicates"])
+        left_out = {*report["duplicates"], *report["near_duplicates"]}
         pool = _rows(embeddings, [row for row in members if row["question_id"] not in left_out])
         ours = _rows(embeddings, [row for row in selected if row["category"] == category])
-        theirs = _rows(embeddings, [row for row in members if row["source"] == SPEC_BENCH])
+        theirs = _rows(embeddings, [row for row in compared if row["category"] == category])
         size, seed = len(ours), report["seed"]
         draws = [
             mean_similarity(pool[np.random.default_rng((seed, draw)).permutation(len(pool))[:size]])
@@ -126,7 +145,7 @@ def compare(
                 "random_low": min(known, default=None),
                 "random_high": max(known, default=None),
                 "spec_bench": mean_similarity(theirs),
-                "spec_bench_rows": len(theirs),
+                "spec_bench_rows": len(theirs) if compared else None,
                 "bound": bound,
                 "gap": None if bound is None or similarity is None else similarity - bound,
                 "paper_random": published[0],

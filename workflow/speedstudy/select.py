@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from speedstudy.coverage import coverage, in_words, read_missing, short_categories, with_note
 from speedstudy.diversity import select_diverse, summed_similarity
+from speedstudy.near_duplicates import near_duplicates
 from speedstudy.records import write_json
 from speedstudy.tables import joined_turns, read_embeddings, read_rows, write_rows
 
@@ -32,6 +33,8 @@ class CategoryReport:
     Attributes:
         pool: Candidates of all sources, duplicates left out.
         duplicates: Ids left out because an earlier id has the same text.
+        near_duplicates: Ids left out because a row of another source has nearly the same text,
+            with the id of that row.
         selected: Rows chosen.
         seed: Of this category.
         objective: As in ``Selection``.
@@ -43,6 +46,7 @@ class CategoryReport:
 
     pool: int
     duplicates: tuple[str, ...]
+    near_duplicates: Mapping[str, str]
     selected: int
     seed: int
     objective: float
@@ -65,7 +69,8 @@ def select_prompts(
     """Select every category's quota over the candidates of all sources.
 
     Args:
-        candidates: Columns ``question_id``, ``category``, ``turns``, sorted by ``question_id``.
+        candidates: Columns ``question_id``, ``category``, ``turns``, ``source``, sorted by
+            ``question_id``.
         embeddings: Row of every candidate by its id.
         config: ``quota`` (a number for every category, or one by category), ``seed``,
             ``max_swaps`` (or null), ``categories`` (in the order of the output).
@@ -81,7 +86,7 @@ def select_prompts(
     """
     pools: dict[str, list[dict[str, Any]]] = {name: [] for name in config["categories"]}
     for position, row in enumerate(
-        candidates.select(["question_id", "category", "turns"]).to_pylist()
+        candidates.select(["question_id", "category", "turns", "source"]).to_pylist()
     ):
         if row["category"] in pools:
             pools[row["category"]].append({**row, "position": position})
@@ -89,6 +94,7 @@ def select_prompts(
     reports: dict[str, CategoryReport] = {}
     for category, pool in pools.items():
         unique, duplicates = _without_duplicates(pool)
+        unique, near = _without_near_duplicates(unique)
         quota = _quota(config, category)
         if category in short:
             quota = min(quota, len(unique))
@@ -96,8 +102,9 @@ def select_prompts(
                 continue
         if len(unique) < quota:
             raise ValueError(
-                f"category {category}: {len(unique)} candidates ({len(duplicates)} duplicates left "
-                f"out) for a quota of {quota}; lower select.quota or add a source for it"
+                f"category {category}: {len(unique)} candidates ({len(duplicates)} duplicates and "
+                f"{len(near)} near ones left out) for a quota of {quota}; lower select.quota or "
+                "add a source for it"
             )
         seed = category_seed(config["seed"], category)
         rows = np.stack([_embedding(embeddings, row["question_id"]) for row in unique])
@@ -107,6 +114,7 @@ def select_prompts(
         reports[category] = CategoryReport(
             pool=len(unique),
             duplicates=tuple(duplicates),
+            near_duplicates=near,
             selected=quota,
             seed=seed,
             objective=chosen.objective,
@@ -114,7 +122,10 @@ def select_prompts(
             pool_mean_similarity=summed_similarity(rows) / pairs if pairs else None,
             swaps=chosen.swaps,
         )
-        log.info("%s: %d of %d, %d swaps", category, quota, len(unique), chosen.swaps)
+        log.info(
+            "%s: %d of %d (%d duplicates, %d near ones left out), %d swaps",
+            *(category, quota, len(unique), len(duplicates), len(near), chosen.swaps),
+        )
     return candidates.take(positions), reports
 
 
@@ -137,6 +148,17 @@ def _without_duplicates(
             seen.add(text)
             unique.append(row)
     return unique, duplicates
+
+
+def _without_near_duplicates(
+    pool: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    near = near_duplicates(
+        [row["question_id"] for row in pool],
+        [joined_turns(row) for row in pool],
+        [row["source"] for row in pool],
+    )
+    return [row for row in pool if row["question_id"] not in near], near
 
 
 def _embedding(
@@ -169,7 +191,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return _run_matrix(arguments)
     if not (arguments.candidates and arguments.out and arguments.report):
         raise ValueError("select --config needs --candidates, --out and --report")
-    candidates = read_rows(arguments.candidates, "question_id", ("category", "turns"))
+    candidates = read_rows(arguments.candidates, "question_id", ("category", "turns", "source"))
     embeddings = read_embeddings(arguments.embeddings)
     missing = read_missing(arguments.candidates)
     short = short_categories(missing)

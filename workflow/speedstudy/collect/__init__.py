@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 from speedstudy.artifacts import missing_reason, read_manifest
 from speedstudy.collect.candidates import (
     CATEGORIES,
@@ -107,9 +109,12 @@ def collect_nothing(source: Mapping[str, Any], reason: str, out: Path) -> dict[s
 def collect(source: Mapping[str, Any], files: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Read one source and write its candidates or long texts to ``out`` as parquet.
 
+    Shows a progress bar on stderr.
+
     Args:
         source: The source's configuration; ``name``, ``version``, ``adapter``, ``gives``
-            (``prompts`` or ``long_text``), ``candidates`` and ``options`` are used.
+            (``prompts``, ``comparison`` or ``long_text``), ``candidates``, ``counted`` and
+            ``options`` are used.
         files: Local path of each of the artifact's files, by its name in the artifact.
         out: File to write; it appears whole or not at all.
 
@@ -127,7 +132,7 @@ def collect(source: Mapping[str, Any], files: Mapping[str, Path], out: Path) -> 
             f"source {name}: no adapter {adapter!r}; there are {', '.join(sorted(ADAPTERS))}"
         )
     rows = import_module(ADAPTERS[adapter]).read(name, files, source["options"])
-    kept, dropped = keep_good(rows)
+    kept, dropped = keep_good(tqdm(rows, unit="row", desc=f"collect {name}"))
     report = {
         "source": name,
         "version": source["version"],
@@ -151,15 +156,28 @@ def collect(source: Mapping[str, Any], files: Mapping[str, Path], out: Path) -> 
 def _check_promise(
     source: Mapping[str, Any], counts: Mapping[str, int], dropped: Mapping[str, int]
 ) -> None:
+    found = {name: counts.get(name, 0) for name in source["candidates"]}
     short = {
-        name: f"{counts.get(name, 0)} of {least}"
+        name: f"{found[name]} of {least}"
         for name, least in source["candidates"].items()
-        if counts.get(name, 0) < least
+        if found[name] < least
     }
     if short or not counts:
+        mend = "check the artifact's version and the options"
+        if not source["counted"]:
+            mend = (
+                "nobody had counted them at this revision (counted: false): if what was dropped "
+                f"looks right, set {found} and counted: true in config/source/{source['name']}.yaml"
+            )
         raise ValueError(
             f"source {source['name']}: fewer candidates than `candidates` promises: {short}; "
-            f"dropped {dict(dropped)}; check the artifact's version and the options"
+            f"dropped {dict(dropped)}; {mend}"
+        )
+    if not source["counted"]:
+        LOG.info(
+            "source %s: %s were promised uncounted and %s found: set these and counted: true in "
+            "its configuration",
+            *(source["name"], dict(source["candidates"]), found),
         )
 
 

@@ -5,6 +5,7 @@ rows alone: never of their order, of the machine, or of other rows (but for exac
 """
 
 import hashlib
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speedstudy.coverage import Note, with_note
+
+LOG = logging.getLogger(__name__)
 
 CATEGORIES = (
     "coding",
@@ -41,13 +44,15 @@ MAX_TEXT_CHARS = 5_000_000
 TEXTS_PER_GROUP = 16
 """Long texts of one row group of their file: what a reader holds at a time."""
 
+# Every masked row of NVIDIA's begins with it.
 SENTINEL = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 
-# The fields of the templates in NVIDIA's masked rows. Only these names count as left-over
-# markers: other text in braces (code, set notation, answer formats) belongs to real prompts.
-_PLACEHOLDER = re.compile(
+# A field of the templates behind it that nobody filled in ends its line in all of them. Within a
+# line the same words belong to real prompts, about templates for example, as other braces do.
+_UNFILLED = re.compile(
     r"\{(?:question(?:\[[\w-]+\])?|article|starter_code|role_name"
-    r"|role_description_and_catchphrases)\}"
+    r"|role_description_and_catchphrases)\}[ \t\r]*$",
+    re.MULTILINE,
 )
 
 _BROKEN = re.compile("[\ud800-\udfff\ufffd\x00]")
@@ -186,7 +191,8 @@ def fault(item: Candidate | LongText) -> str | None:
 
     Reasons: ``no_turns``, ``not_text`` (a turn is no string), ``empty``, ``too_long``,
     ``broken_text`` (unpaired surrogates, U+FFFD or NUL: text that lost bytes on its way),
-    ``placeholder`` (the sentinel of NVIDIA's masked rows or a field of its templates).
+    ``placeholder`` (the sentinel of NVIDIA's masked rows, or a field of
+    its templates at the end of a line).
 
     Raises:
         ValueError: The category or tier is none of ours: the source's configuration is wrong.
@@ -217,13 +223,15 @@ def _text_fault(text: Any, max_chars: int) -> str | None:
         return "too_long"
     if _BROKEN.search(text):
         return "broken_text"
-    if SENTINEL in text or _PLACEHOLDER.search(text):
+    if SENTINEL in text or _UNFILLED.search(text):
         return "placeholder"
     return None
 
 
 def keep_good(items: Iterable[Item | Dropped]) -> tuple[list[Item], Counter[str]]:
     """Keep what passes the guards, once each, and count the rest by reason.
+
+    A row that a guard refuses is named in the log.
 
     Of items with the same content the one with the lowest id stays, so that the result does not
     depend on the order.
@@ -243,6 +251,8 @@ def keep_good(items: Iterable[Item | Dropped]) -> tuple[list[Item], Counter[str]
             continue
         reason = fault(item)
         if reason:
+            key = item.src_id if isinstance(item, Candidate) else item.title
+            LOG.warning("source %s: row %s (%s) refused: %s", item.source, key, _id(item), reason)
             dropped[reason] += 1
             continue
         content = _content(item)

@@ -2,7 +2,8 @@
 
 Options:
     max_chars: Longest prompt that is kept, all turns together, in characters.
-    most_rows: Most rows of any one file; null or missing leaves it to each file's own ``rows``.
+    most_rows: Most rows of any one file, one number or one by category; null or missing leaves it
+        to each file's own ``rows``.
     folders: List of mappings, one a file of the wheel:
         ``member`` (``<folder>/<file>.jsonl``), ``category``, ``rows`` (how many to keep), and
         optionally ``sub_category`` (default: the folder), ``instruction`` (replaces the row's
@@ -43,8 +44,15 @@ def read(
     """
     with open_wheel(files) as wheel:
         for folder in options["folders"]:
-            rows = min(int(folder["rows"]), options.get("most_rows") or int(folder["rows"]))
+            rows = min(int(folder["rows"]), _most_rows(options, folder))
             yield from _read_folder(source, wheel, folder, int(options["max_chars"]), rows)
+
+
+def _most_rows(options: Mapping[str, Any], folder: Mapping[str, Any]) -> int:
+    most = options.get("most_rows")
+    if isinstance(most, Mapping):
+        most = most.get(folder["category"])
+    return int(folder["rows"] if most is None else most)
 
 
 def _read_folder(

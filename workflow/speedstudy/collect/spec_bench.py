@@ -2,7 +2,11 @@
 
 One JSON line a row: ``question_id`` (81 to 560), ``category``, ``turns``. The paper takes
 MT-Bench's eight categories (extraction counts as rag), qa, rag and GSM8K (``math_reasoning``);
-translation and summarization are not used. Options: none.
+translation and summarization are not used.
+
+Options: ``all_rows`` (default false): give Spec-Bench itself instead, every one of its 480 rows as
+it stands, to set a selection beside it; its categories are then merged as in the paper's Table 2
+(math_reasoning is math, extraction rag, translation multilingual).
 
 Two things that the paper leaves open, decided here by the row's own id:
 the pairing of GSM8K rows (one published id, ``435_436``, and the count of 13 selected pairs are
@@ -25,9 +29,10 @@ FIRST_QUESTION_ID = 81
 class _Rule:
     rows: range
     name: str
-    category: str | None
+    category: str
     sub_category: str = ""
     difficulty: str = ""
+    used: bool = True
 
 
 _RULES = (
@@ -39,8 +44,8 @@ _RULES = (
     _Rule(range(50, 60), "extraction", "rag", sub_category="extraction"),
     _Rule(range(60, 70), "stem", "stem", difficulty="medium"),
     _Rule(range(70, 80), "humanities", "humanities", difficulty="medium"),
-    _Rule(range(80, 160), "translation", None),
-    _Rule(range(160, 240), "summarization", None),
+    _Rule(range(80, 160), "translation", "multilingual", used=False),
+    _Rule(range(160, 240), "summarization", "summarization", used=False),
     _Rule(range(240, 320), "qa", "qa"),
     _Rule(range(320, 400), "math_reasoning", "math", difficulty="easy"),
     _Rule(range(400, 480), "rag", "rag", sub_category="rag"),
@@ -60,7 +65,10 @@ def read(
     for question_id, row in sorted(rows.items()):
         number = question_id - FIRST_QUESTION_ID
         rule = _rule(number, row)
-        if rule.category is None:
+        if options.get("all_rows", False):
+            yield _candidate(source, f"spec_bench_{number}", rule, row["turns"])
+            continue
+        if not rule.used:
             yield Dropped(src_id=f"spec_bench_{number}", reason="not_used_by_the_paper")
             continue
         turns, src_id = row["turns"], f"spec_bench_{number}"
@@ -74,14 +82,18 @@ def read(
                 yield Dropped(src_id=src_id, reason="no_partner")
                 continue
             turns, src_id = turns + partner["turns"], f"{question_id}_{question_id + 1}"
-        yield new_candidate(
-            source=source,
-            src_id=src_id,
-            category=rule.category,
-            sub_category=rule.sub_category,
-            turns=turns,
-            difficulty=rule.difficulty,
-        )
+        yield _candidate(source, src_id, rule, turns)
+
+
+def _candidate(source: str, src_id: str, rule: _Rule, turns: list[str]) -> Candidate:
+    return new_candidate(
+        source=source,
+        src_id=src_id,
+        category=rule.category,
+        sub_category=rule.sub_category,
+        turns=turns,
+        difficulty=rule.difficulty,
+    )
 
 
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
