@@ -21,11 +21,11 @@ def reply(
     fields.setdefault("completion_tokens", sum(tokens for _, tokens in chunks) or None)
     fields.setdefault("category", None)
     fields.setdefault("turn", 0)
+    fields.setdefault("scheduled_s", 0.0)
     return TurnRecord(
         prompt_id=prompt_id,
         outcome=outcome,  # type: ignore[arg-type]
         error=None if outcome == "ok" else "it failed",
-        scheduled_s=0.0,
         sent_s=sent_s,
         chunk_s=[second for second, _ in chunks],
         chunk_tokens=[tokens for _, tokens in chunks],

@@ -6,7 +6,7 @@ import pytest
 
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Acceptance, Chunk, Sampling
-from speedstudy.dialects.sse import Event, split_events
+from speedstudy.dialects.sse import Event
 
 VLLM = DIALECTS["vllm"]
 OPENAI = DIALECTS["openai"]
@@ -202,19 +202,29 @@ def test_another_engines_object_is_not_taken_for_vllms():
     assert acceptance(per_step_accepted=None, num_spec_steps=None) is None
 
 
-def test_lists_of_different_length_are_an_error():
-    metrics = {"speculative_decoding": {"per_step_accepted": [1], "per_step_drafted": [1, 2]}}
+def test_what_cannot_be_read_of_the_acceptance_costs_no_token():
+    for told, text in (
+        ({"per_step_accepted": [1], "per_step_drafted": [1, 2]}, "per_step_drafted 2"),
+        ({"num_spec_steps": 1.5}, "1.5 is not a whole number"),
+        ({"per_step_accepted": [None]}, "None is not a whole number"),
+    ):
+        metrics = {"speculative_decoding": told}
+        reply = VLLM.parse(events(content([5], finish="stop", metrics=metrics)))
+        assert (reply.token_ids, reply.error, reply.acceptance) == ([5], None, None)
+        assert text in (reply.acceptance_conflict or "")
+
+
+def test_sources_of_one_reply_that_differ_are_a_conflict_and_the_finer_one_counts():
+    told = {
+        "per_step_accepted": [3, 1],
+        "per_step_drafted": [3, 3],
+        "acceptance_histogram": [0, 1, 1, 0],
+        "num_accepted_draft_tokens": 5,
+        "num_draft_tokens": 6,
+        "num_spec_steps": 2,
+    }
+    metrics = {"speculative_decoding": told}
     reply = VLLM.parse(events(content([5], finish="stop", metrics=metrics)))
-    assert "per_step_drafted 2" in (reply.error or "")
-
-
-def test_every_split_of_a_recorded_stream_gives_the_same_reply():
-    payloads = (content([5], text="\u20ac"), content([6, 7], finish="stop", **usage(3, 3)))
-    stream = b"".join(
-        b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\r\n\r\n"
-        for payload in payloads
-    )
-    whole = VLLM.parse(split_events([stream]))
-    assert whole.token_ids == [5, 6, 7]
-    for cut in range(len(stream)):
-        assert VLLM.parse(split_events([stream[:cut], stream[cut:]])) == whole
+    assert reply.acceptance is not None
+    assert reply.acceptance.accepted == 4
+    assert reply.acceptance_conflict == "accepted drafts counted as 3 and 4 and 5"

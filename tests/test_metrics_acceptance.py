@@ -1,4 +1,4 @@
-"""Acceptance by hand. V numbers are those of the project's list of vectors."""
+"""Acceptance by hand; the project's list of vectors is in test_vectors.py."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metric_records import PREFILL, VERIFY, drafter_cell, reply, stepped
+from metric_records import PREFILL, drafter_cell, reply, stepped
 from speedstudy.metrics.acceptance import acceptance, pool, request_counts
 from speedstudy.metrics.conventions import chunk_rates, specdec_bench
 from speedstudy.metrics.positions import al_full_draft, conditional_rates, unconditional_rates
@@ -17,61 +17,6 @@ approx = pytest.approx
 
 def pooled(turns, cell=PREFILL):
     return acceptance(turns, cell)["pooled"]
-
-
-def test_v1_prefill_token_is_no_step():
-    # 1 + 3 steps of 3 tokens: A = 6, 1 + 6/3 = 3; SPEED-Bench's harness has 10 tokens / 4 chunks,
-    # SGLang 10 / 3.
-    turn = stepped([2, 2, 2], [2, 2, 2], tokens=10, sizes=[1, 3, 3, 3])
-    result = acceptance([turn], PREFILL)
-    assert result["pooled"]["al"] == 3.0
-    assert result["pooled"]["al_emitted"] == 3.0
-    assert result["pooled"]["ar"] == 1.0
-    assert result["pooled"]["identity_gap"] == {"sum": 1, "counts": {"1": 1}}
-    assert result["conventions"]["specdec_bench"]["Average_AL"] == 2.5
-    assert result["conventions"]["sglang"]["spec_accept_length"] == approx(10 / 3)
-    assert result["conventions"]["vllm"]["spec_decode_acceptance_length"] == 3.0
-    assert result["conventions"]["vllm"]["spec_decode_per_position_acceptance_rates"] == [1, 1]
-
-
-@pytest.mark.parametrize("sizes", [[1, 3], None])
-def test_v2_eos_inside_a_step(sizes):
-    # The step verified 5 drafts and its bonus token, the reply kept 3: one pass, 1 + 5/1. With
-    # the stream it is seen to be the only step. Without it nothing is derived.
-    turn = stepped([5], [5], tokens=4, sizes=sizes, finish_reason="stop")
-    numbers = pooled([turn])
-    assert numbers["al_drafted"] == 6.0
-    assert numbers["identity_gap"] == {"sum": -2, "counts": {"-2": 1}}
-    assert numbers["al"] == (6.0 if sizes else None)
-    assert numbers["al_emitted"] == (3.0 if sizes else None)
-
-
-@pytest.mark.parametrize(
-    ("histogram", "drafted", "al", "ar", "a", "c"),
-    [
-        # V3: S 43, A = 1 + 3*3 = 10; j >= 1: 4, j >= 2: 3, j >= 3: 3.
-        ([39, 1, 0, 3], 129, 1 + 10 / 43, 10 / 129, [4 / 43, 3 / 43, 3 / 43], [4 / 43, 0.75, 1.0]),
-        # V4: S 20, A = 12 + 18 = 30; j >= 1: 12, j >= 2: 12, j >= 3: 6.
-        ([8, 0, 6, 6], 60, 2.5, 0.5, [0.6, 0.6, 0.3], [0.6, 1.0, 0.5]),
-    ],
-)
-def test_v3_v4_histogram(histogram, drafted, al, ar, a, c):
-    accepted = [j for j, steps in enumerate(histogram) for _ in range(steps)]
-    steps = len(accepted)
-    turn = reply(
-        completion_tokens=1 + steps + sum(accepted),
-        steps_drafted=steps,
-        drafted=drafted,
-        accepted=sum(accepted),
-        step_accepted=accepted,
-        acceptance_source="totals",
-    )
-    numbers = pooled([turn])
-    assert numbers["steps"] == steps
-    assert numbers["al"] == approx(al)
-    assert numbers["ar"] == approx(ar)
-    assert numbers["unconditional"] == approx(a)
-    assert numbers["conditional"] == approx(c)
 
 
 def test_histogram_of_varying_drafts_gives_no_rates_by_position():
@@ -88,69 +33,6 @@ def test_histogram_of_varying_drafts_gives_no_rates_by_position():
     assert numbers["conditional"] is None
     assert numbers["unconditional"] is None
     assert numbers["al_full_draft"] is None
-
-
-def test_v6_conditional_rates_of_lengths_that_never_occurred():
-    # Emitted 1 five times and 3 five times: j = 0 and 2, so c_1 = 5/10 and c_2 = 5/5.
-    pairs = Counter({(2, 0): 5, (2, 2): 5})
-    assert conditional_rates(pairs) == [0.5, 1.0]
-    assert chunk_rates({1: 5, 3: 5}) == ({1: 1.0, 3: 0.5}, {1: 1.0, 3: 0.5})
-
-
-def test_v7_varying_draft_length_and_a_step_without_a_draft():
-    # A = 4, sum L = 7; 4 steps, 3 drafted. j >= 1: 2 of 3 with L >= 1; j >= 2: 1 of the 1 that
-    # had j >= 1 and L >= 2, of the 2 with L >= 2.
-    turn = stepped([3, 1, 0, 3], [3, 1, 0, 0], tokens=9, steps=4)
-    numbers = pooled([turn])
-    assert numbers["al"] == 2.0
-    assert numbers["al_drafted"] == approx(7 / 3)
-    assert numbers["ar"] == approx(4 / 7)
-    assert numbers["conditional"] == approx([2 / 3, 1.0, 1.0])
-    assert numbers["unconditional"] == approx([2 / 3, 0.5, 0.5])
-    # 1 + 2/3 + 2/3 + 2/3: longer than any al, since short drafts end early.
-    assert numbers["al_full_draft"] == approx(3.0)
-
-
-def test_v8_no_verify_step_is_null():
-    numbers = pooled([stepped([], [], tokens=1, sizes=[1])])
-    assert numbers["steps"] == 0
-    for name in ("al", "al_drafted", "al_emitted", "ar", "conditional", "unconditional"):
-        assert numbers[name] is None
-
-
-def test_v9_pooled_and_mean_of_requests_are_two_numbers():
-    # A: 10 steps accept 30, 1 + 3 = 4. B: 90 steps accept 0, 1. Pooled 1 + 30/100, mean 2.5.
-    a = stepped([3] * 10, [3] * 10, tokens=41, prompt_id="a")
-    b = stepped([3] * 90, [0] * 90, tokens=91, prompt_id="b")
-    result = acceptance([a, b], PREFILL)
-    assert result["pooled"]["al"] == approx(1.3)
-    assert result["per_request_mean"] == {"al": 2.5, "ar": 0.5}
-
-
-def test_v47_v48_forced_acceptance():
-    # 2.5 accepted drafts a step is an acceptance length of 3.5.
-    assert pooled([stepped([3, 3], [2, 3], tokens=8)])["al"] == 3.5
-    # Two engines forced to 2.5 at k = 3: always 1 and half the time 2; or one p for all three
-    # positions with p + p^2 + p^3 = 1.5.
-    assert al_full_draft([1.0, 0.5, 0.0]) == 2.5
-    assert al_full_draft([0.69141] * 3) == approx(2.5, abs=1e-4)
-
-
-def test_v51_identity_gap():
-    turns = [
-        stepped([3], [2], tokens=4),  # 4 - 1 - 2 = 1: prefill token apart
-        reply(completion_tokens=111, steps=30, accepted=81, drafted=90),  # 0: verified together
-        stepped([3], [1], tokens=7),  # 7 - 1 - 1 = 5: four steps without a draft
-        stepped([5], [5], tokens=4),  # -2: EOS cut
-    ]
-    assert pooled(turns)["identity_gap"] == {
-        "sum": 4,
-        "counts": {"-2": 1, "0": 1, "1": 1, "5": 1},
-    }
-    mlx = pooled(turns[1:2], VERIFY)
-    assert mlx["al"] == approx(3.7)
-    assert mlx["ar"] == approx(0.9)
-    assert mlx["al_emitted"] == approx(3.7)  # 111 / 30: no prefill token apart
 
 
 def test_blog_histogram():
@@ -321,37 +203,6 @@ def counters(drafts, draft_tokens, accepted, per_position):
     }
 
 
-def test_v14_counters_of_the_warm_up_do_not_count():
-    # Warm-up: 100 steps, nothing accepted. Measured: 100 steps accept 200, AL 3; the lifetime
-    # average would be 2. One reply of 301 tokens: 301 - 1 - 200 = 100 steps, all drafted.
-    cell = {
-        **drafter_cell("eagle3", 2),
-        "counters": {
-            "before": counters(100, 200, 0, [0, 0]),
-            "after": counters(200, 400, 200, [100, 100]),
-        },
-    }
-    result = acceptance([reply([(0.1, 1), (0.2, 300)])], cell)
-    assert result["source"] == "counters"
-    numbers = result["pooled"]
-    assert (numbers["al"], numbers["al_drafted"], numbers["ar"]) == (3.0, 3.0, 1.0)
-    assert (numbers["steps"], numbers["steps_drafted"]) == (100, 100)
-    assert numbers["unconditional"] == [1.0, 1.0]
-    assert numbers["conditional"] == [1.0, 1.0]
-    assert numbers["identity_gap"] == {"sum": 1, "counts": {}}
-
-
-def test_v11_counters_that_fell_give_no_number_and_say_why():
-    cell = {
-        **PREFILL,
-        "counters": {"before": counters(1000, 1, 1, []), "after": counters(40, 1, 1, [])},
-    }
-    result = acceptance([reply([(0.1, 1), (0.2, 1)])], cell)
-    assert result["pooled"]["al_drafted"] is None
-    assert result["pooled"]["steps_drafted"] is None
-    assert any("num_drafts fell from 1000 to 40" in note for note in result["notes"])
-
-
 @pytest.mark.parametrize(
     ("recorded", "words"),
     [
@@ -492,3 +343,50 @@ def test_pool_of_nothing_is_null():
     assert numbers["identity_gap"] == {"sum": None, "counts": {}}
     assert all(v is None for name, v in numbers.items() if name != "identity_gap")
     assert pool([StepCounts(tokens=None)], "prefill")["al"] is None
+
+
+def test_requests_that_contradict_themselves_are_noted():
+    turns = [
+        stepped([3], [2], tokens=4, prompt_id="a", acceptance_conflict="steps counted as 1 and 2"),
+        stepped([3], [2], tokens=4, sizes=[1, 2], prompt_id="b"),
+    ]
+    notes = acceptance(turns, PREFILL)["notes"]
+    assert notes == [
+        "1 of 2 requests contradict themselves; the first, a: steps counted as 1 and 2",
+        "in 1 of 2 requests the engine counted other completion tokens than came in the stream",
+    ]
+
+
+def test_steps_of_an_engine_that_tells_all_of_them():
+    # SGLang: 3 steps, 9 = 3 * 3 drafted, so that each one drafted; 6 are fewer than 3 a step.
+    def turn(drafted):
+        return reply(
+            completion_tokens=7, steps=3, drafted=drafted, accepted=3, acceptance_source="totals"
+        )
+
+    assert pooled([turn(9)], drafter_cell("eagle3", 3))["al_drafted"] == 2.0
+    assert pooled([turn(6)], drafter_cell("eagle3", 3))["al_drafted"] is None
+    assert pooled([turn(6)], drafter_cell("eagle3", 3))["al"] == 2.0
+
+
+def test_requests_of_which_only_the_steps_are_known_make_no_biased_choice():
+    # TensorRT-LLM under load: one request's chunks are its steps, the other's are merged.
+    proved = reply(completion_tokens=4, steps=1, accepted=2, acceptance_source="blocks")
+    merged = reply(completion_tokens=8, steps=3, acceptance_source="totals")
+    numbers = pooled([proved, merged])
+    assert numbers["al"] is None
+    assert (numbers["steps"], numbers["al_emitted"]) == (4, 2.5)  # (3 + 7) / 4
+    # The counters know what was accepted: 2 + 4.
+    cell = {**PREFILL, "counters": {"before": None, "after": {"num_accepted_tokens": 6}}}
+    assert pooled([proved, merged], cell)["al"] == 2.5
+
+
+def test_counters_by_position_of_drafts_of_any_length():
+    # Drafts of 3, 1 and 2 tokens accept 2, 1 and 0: position 1 drafted 3 and accepted 2 times.
+    after = {"num_draft_tokens_per_pos": [3, 2, 1], "num_accepted_tokens_per_pos": [2, 1]}
+    cell = {**drafter_cell("ngram", 3), "counters": {"before": None, "after": after}}
+    numbers = acceptance([reply([(0.1, 1), (0.2, 6)])], cell)["pooled"]
+    assert (numbers["steps_drafted"], numbers["drafted"], numbers["accepted"]) == (3, 6, 3)
+    assert numbers["unconditional"] == approx([2 / 3, 1 / 2, 0])
+    assert numbers["conditional"] is None
+    assert numbers["al_drafted"] == 2.0

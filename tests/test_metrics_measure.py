@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metric_records import PREFILL, drafter_cell, reply, stepped
 from speedstudy.metrics.catalogue import METRICS, page
 from speedstudy.metrics.measure import measure
+from speedstudy.records import read_requests, write_requests
 
 DOCS = Path(__file__).parents[1] / "docs" / "metrics.md"
 PERCENTILES = {"mean", "p50", "p90", "p95", "p99"}
@@ -26,7 +29,7 @@ def test_shape_of_the_contract():
         "client": {"loop_lag_ms": {"p99": 0.4}, "coalesced_share": 0.0, "verdict": "valid"},
     }
     result = measure([stepped([3], [2], tokens=4, sizes=[1, 3], category="math")], cell)
-    assert set(result) == {"acceptance", "latency", "throughput", "requests", "client"}
+    assert {"acceptance", "latency", "throughput", "requests", "client"} <= set(result)
     assert {"pooled", "per_request_mean", "by_category", "conventions", "source"} <= set(
         result["acceptance"]
     )
@@ -64,11 +67,14 @@ def test_catalogue_names_what_measure_returns():
     result = measure([stepped([3], [2], tokens=4, sizes=[1, 3])], PREFILL)
     latency = {f"latency.{name}" for name in result["latency"]}
     throughput = {f"throughput.{name}" for name in result["throughput"]}
+    steady = {f"steady.{name}" for name in result["steady"]}
+    length = {f"output_length.{name}" for name in result["output_length"]}
     pooled = {"acceptance.pooled." + name for name in result["acceptance"]["pooled"]}
     pooled.remove("acceptance.pooled.identity_gap")
     pooled |= {"acceptance.pooled.identity_gap.sum", "acceptance.pooled.identity_gap.counts"}
     means = {"acceptance.per_request_mean." + n for n in result["acceptance"]["per_request_mean"]}
-    assert {metric.path for metric in METRICS} == latency | throughput | pooled | means
+    groups = latency | throughput | steady | length | pooled | means
+    assert {metric.path for metric in METRICS} == groups
     assert len({metric.path for metric in METRICS}) == len(METRICS)
 
 
@@ -111,3 +117,14 @@ def test_any_record_measures_without_nan(turns, cell):
     # Engines omit fields as they like; measure works on what is there.
     text = json.dumps(measure(turns, cell), allow_nan=False)
     assert json.loads(text)["requests"]["total"] == len(turns)
+
+
+def test_a_record_without_later_columns_is_read(tmp_path):
+    path = tmp_path / "requests.parquet"
+    write_requests(path, [reply([(0.1, 1)])])
+    pq.write_table(pq.read_table(path).drop_columns(["acceptance_conflict"]), path)
+    (turn,) = read_requests(path)
+    assert turn.acceptance_conflict is None
+    pq.write_table(pq.read_table(path).drop_columns(["chunk_s"]), path)
+    with pytest.raises(ValueError, match="no column chunk_s"):
+        read_requests(path)

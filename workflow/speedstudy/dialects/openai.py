@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from speedstudy.dialects.completions import parse_completions
+from speedstudy.dialects.completions import CompletionsReader
 from speedstudy.dialects.reply import Reply, Sampling
 from speedstudy.dialects.sse import Event
+from speedstudy.dialects.stream import read_stream
 
 
 class OpenAI:
@@ -17,6 +18,8 @@ class OpenAI:
     first_token: Literal["prefill", "verify"] = "prefill"
     counter_route = "/metrics"
     counter_names: Mapping[str, str] = MappingProxyType({})
+    counters_exact_below: float | None = None
+    keeps_connections = True
 
     def body(self, model: str, token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
         """Return the request body; these fields and no others.
@@ -37,5 +40,5 @@ class OpenAI:
         }
 
     def parse(self, events: Sequence[Event]) -> Reply:
-        """Return what the events say; see ``completions.parse_completions``."""
-        return parse_completions(events)
+        """Return what the events say; see ``completions``."""
+        return read_stream(events, CompletionsReader())

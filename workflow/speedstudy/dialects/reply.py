@@ -4,6 +4,7 @@ Needs nothing, leaves plain data: no process, no clock, no transport.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +24,7 @@ class Sampling:
     ignore_eos: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One streamed event that carries at least one token.
 
     Attributes:
@@ -54,8 +54,11 @@ class Reply:
     """Everything that the events of one reply say, whole or cut short.
 
     Attributes:
-        chunks: The events that carry tokens, in order.
-        token_ids: Completion token ids in order; None if an event with tokens had no ids.
+        chunk_events: Index in the stream, from 0, of each event that carries at least one token;
+            the client knows when it arrived.
+        chunk_tokens: Tokens in each of those events, at least 1. Two lists, not one of pairs: a
+            run makes millions of them.
+        token_ids: Completion token ids in order; None if a token came without its id.
         echoed_prompt_ids: Prompt ids as the engine echoed them, or None.
         prompt_tokens: Prompt tokens as the engine counted them, or None.
         completion_tokens: Completion tokens as the engine counted them; without a count the ids
@@ -65,10 +68,12 @@ class Reply:
         terminated: The stream's own end mark was seen.
         assumed_chunks: Chunks whose tokens nobody counted; each stands with the least, 1.
         acceptance: What the engine told of drafts, or None.
+        acceptance_conflict: What contradicts itself or cannot be read in that, or None.
         error: Why the reply is not one: the engine's error text, or what could not be read.
     """
 
-    chunks: list[Chunk] = field(default_factory=list)
+    chunk_events: list[int] = field(default_factory=list)
+    chunk_tokens: list[int] = field(default_factory=list)
     token_ids: list[int] | None = field(default_factory=list)
     echoed_prompt_ids: list[int] | None = None
     prompt_tokens: int | None = None
@@ -78,4 +83,10 @@ class Reply:
     terminated: bool = False
     assumed_chunks: int = 0
     acceptance: Acceptance | None = None
+    acceptance_conflict: str | None = None
     error: str | None = None
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The events that carry tokens, in order."""
+        return list(map(Chunk, self.chunk_events, self.chunk_tokens))

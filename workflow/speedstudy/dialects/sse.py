@@ -2,19 +2,19 @@
 
 Needs the reads of one response body in order, leaves its events, each with the index of the read
 that completed it. Follows the event stream format of the WHATWG HTML standard (section 9.2),
-with two differences: a lone carriage return ends no line (no engine sends one, and a CRLF cut
-between two reads needs no special case), and a last event without its blank line counts when
-its lines are whole, since servers that close early leave it out.
+with two differences: a lone carriage return ends no line (no engine sends one), and a last event
+without its blank line counts when its lines are whole, since servers that close early leave it
+out.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event.
 
     Attributes:
@@ -39,35 +39,30 @@ def split_events(reads: Iterable[bytes]) -> list[Event]:
     Args:
         reads: The body in the order and the pieces in which it arrived; empty pieces are fine.
     """
+    pieces = list(reads)
+    body = b"".join(pieces)
+    ends = list(accumulate(map(len, pieces)))  # offset behind each read
+    read = 0
+    start = len(BYTE_ORDER_MARK) if body.startswith(BYTE_ORDER_MARK) else 0
     events: list[Event] = []
-    rest: list[bytes] = []  # pieces of a line whose end has not come yet
     data: list[bytes] = []
     name = ""
-    first_line = True
-    index = -1
-    for index, read in enumerate(reads):
-        head, newline, tail = read.partition(b"\n")
-        if not newline:
-            rest.append(read)
-            continue
-        rest.append(head)
-        lines = [b"".join(rest), *tail.split(b"\n")]
-        rest = [lines.pop()]
-        for line in lines:
-            if line.endswith(b"\r"):
-                line = line[:-1]
-            if first_line:
-                first_line = False
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            if not line:
-                if data:
-                    events.append(Event(index, name, b"\n".join(data)))
-                    data = []
-                name = ""
-            elif line.startswith(b"data:"):
-                data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-            elif line.startswith(b"event:"):
-                name = line[6:].strip().decode(errors="replace")
+    while (end := body.find(b"\n", start)) >= 0:
+        line = body[start:end]
+        start = end + 1
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        if line.startswith(b"data:"):
+            data.append(line[6:] if line.startswith(b" ", 5) else line[5:])
+        elif not line:
+            if data:
+                while ends[read] <= end:
+                    read += 1
+                events.append(Event(read, name, data[0] if len(data) == 1 else b"\n".join(data)))
+                data = []
+            name = ""
+        elif line.startswith(b"event:"):
+            name = line[6:].strip().decode(errors="replace")
     if data:
-        events.append(Event(index, name, b"\n".join(data)))
+        events.append(Event(len(pieces) - 1, name, b"\n".join(data)))
     return events

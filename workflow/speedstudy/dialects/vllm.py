@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from speedstudy.dialects.completions import parse_completions
+from speedstudy.dialects.acceptance import read_vllm
+from speedstudy.dialects.completions import CompletionsReader
 from speedstudy.dialects.reply import Reply, Sampling
 from speedstudy.dialects.sse import Event
+from speedstudy.dialects.stream import attach_acceptance, read_stream
 
 
 class Vllm:
@@ -24,6 +26,8 @@ class Vllm:
             "num_accepted_tokens_per_pos": "vllm:spec_decode_num_accepted_tokens_per_pos_total",
         }
     )
+    counters_exact_below: float | None = None
+    keeps_connections = True
 
     def body(self, model: str, token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
         """Return the request body; these fields and no others."""
@@ -40,5 +44,10 @@ class Vllm:
         }
 
     def parse(self, events: Sequence[Event]) -> Reply:
-        """Return what the events say; see ``completions.parse_completions``."""
-        return parse_completions(events)
+        """Return what the events say; see ``completions`` and ``acceptance.read_vllm``."""
+        reader = CompletionsReader()
+        reply = read_stream(events, reader)
+        attach_acceptance(
+            reply, lambda: read_vllm(reader.metrics.get("speculative_decoding") or {})
+        )
+        return reply

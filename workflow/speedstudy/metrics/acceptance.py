@@ -54,6 +54,8 @@ def acceptance(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> dict[str, A
     except ValueError as error:
         delta = None
         notes.append(str(error))
+    if delta is not None and delta.conflict is not None:
+        notes.append(f"the server's counters contradict themselves: {delta.conflict}")
     cross_check = None
     if delta is not None and source is None and has_drafter(cell):
         source = "counters"
@@ -66,14 +68,13 @@ def acceptance(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> dict[str, A
             _fill_from_counters(pooled, delta, ok, cell)
         else:
             notes.append("the responses and the server's counters tell different totals")
-    unknown = sum(count.accepted is not None and count.steps is None for count in counts)
+    notes += _request_notes(ok, counts, cell)
+    unknown = sum(count.told and count.steps is None for count in counts)
     if unknown and pooled["al"] is None:
         notes.append(
             f"al is unknown: {unknown} of {len(counts)} requests do not show how many verify "
             "steps ran (a step without a draft and a cut reply cannot be told apart)"
         )
-    if not has_drafter(cell) and pooled["accepted"]:
-        notes.append("the cell names no drafter, but the engine accepted draft tokens")
     return {
         "pooled": pooled,
         "per_request_mean": per_request_mean(counts),
@@ -105,8 +106,8 @@ def request_counts(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> list[St
 def pool(counts: Sequence[StepCounts], first_token: str | None) -> dict[str, Any]:
     """Return the numbers pooled over the steps of all requests.
 
-    A ratio is over the requests of which acceptance is known, and None if one of them lacks the
-    denominator: those that have it would be a biased choice. A total (``steps``,
+    A ratio is over the requests of which anything is known, and None if one of them lacks a side
+    of it: those that have both would be a biased choice. A total (``steps``,
     ``steps_drafted``, ``drafted``, ``accepted``) is None unless every request tells it.
 
     Args:
@@ -141,22 +142,24 @@ def pool_counters(
 ) -> dict[str, Any]:
     """Return the pooled numbers from the server's counters.
 
-    Steps, and with them ``al`` and ``al_emitted``, are derived only if every request is ``ok``:
-    the counters also hold what was drafted for the others.
+    Steps, and with them ``al`` and ``al_emitted``, are told or derived only if every request is
+    ``ok``: the counters also hold what was done for the others.
     """
     counts = request_counts(turns, cell)
     tokens = [count.tokens for count in counts if count.tokens]
     complete = len(tokens) == len(turns) and all(turn.outcome == "ok" for turn in turns)
     steps = _steps_from_counters(delta, turns, sum(tokens), cell) if complete else None
+    outside = len(tokens) if cell.get("first_token") == "prefill" else 0
+    own_steps = delta.steps if delta.steps is not None else delta.steps_drafted
     gap = None
-    if complete and delta.steps_drafted is not None and delta.accepted is not None:
-        gap = sum(tokens) - delta.steps_drafted - delta.accepted
+    if complete and own_steps is not None and delta.accepted is not None:
+        gap = sum(tokens) - own_steps - delta.accepted
     k = ((cell.get("cell") or {}).get("drafter") or {}).get("k")
     unconditional, conditional = counter_rates(delta, k)
     return {
         "al": _plus_one(divide(delta.accepted, steps)),
         "al_drafted": _plus_one(divide(delta.accepted, delta.steps_drafted)),
-        "al_emitted": divide(sum(tokens) - len(tokens), steps),
+        "al_emitted": divide(sum(tokens) - outside, steps),
         "al_full_draft": al_full_draft(conditional),
         "ar": divide(delta.accepted, delta.drafted),
         "steps": steps,
@@ -172,12 +175,12 @@ def pool_counters(
 def per_request_mean(counts: Sequence[StepCounts]) -> dict[str, float | None]:
     """Return the unweighted means over requests of each request's own ``al`` and ``ar``.
 
-    A request without a verify step has neither and is left out; a mean is None if a request with
-    known acceptance lacks the steps or the drafted tokens.
+    A request without a verify step has neither and is left out; a mean is None if a request of
+    which something is known lacks a side of it.
     """
-    told = [count for count in counts if count.accepted is not None]
-    known_al = all(count.steps is not None for count in told)
-    known_ar = all(count.drafted is not None for count in told)
+    told = [count for count in counts if count.told]
+    known_al = all(None not in (count.steps, count.accepted) for count in told)
+    known_ar = all(None not in (count.drafted, count.accepted) for count in told)
     return {
         "al": mean([al(count) for count in told]) if known_al else None,
         "ar": mean([divide(count.accepted, count.drafted) for count in told]) if known_ar else None,
@@ -205,11 +208,12 @@ def _plus_one(value: float | None) -> float | None:
 
 
 def _ratio(counts: Sequence[StepCounts], numerator: str, denominator: str) -> float | None:
-    told = [count for count in counts if getattr(count, numerator) is not None]
+    told = [count for count in counts if count.told]
+    tops = [getattr(count, numerator) for count in told]
     bottoms = [getattr(count, denominator) for count in told]
-    if None in bottoms:
+    if None in tops or None in bottoms:
         return None
-    return divide(sum(getattr(count, numerator) for count in told), sum(bottoms))
+    return divide(sum(tops), sum(bottoms))
 
 
 def _total(counts: Sequence[StepCounts], name: str) -> int | None:
@@ -223,7 +227,7 @@ def _al_emitted(counts: Sequence[StepCounts], first_token: str | None) -> float 
     outside = 1 if first_token == "prefill" else 0
     emitted = steps = 0
     for count in counts:
-        if count.tokens and count.accepted is not None:
+        if count.tokens and count.told:
             if count.steps is None:
                 return None
             emitted += count.tokens - outside
@@ -232,7 +236,7 @@ def _al_emitted(counts: Sequence[StepCounts], first_token: str | None) -> float 
 
 
 def _pool_pairs(counts: Sequence[StepCounts]) -> Counter[tuple[int, int]] | None:
-    told = [count.pairs for count in counts if count.accepted is not None]
+    told = [count.pairs for count in counts if count.told]
     known = [pairs for pairs in told if pairs is not None]
     return sum(known, Counter()) if known and len(known) == len(told) else None
 
@@ -244,25 +248,77 @@ def _source(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> str | None:
     return None if has_drafter(cell) else "definition"
 
 
+def _request_notes(
+    turns: Sequence[TurnRecord], counts: Sequence[StepCounts], cell: dict[str, Any]
+) -> list[str]:
+    """Return what a reader must know of the requests themselves."""
+    notes = []
+    conflicts = [turn for turn in turns if turn.acceptance_conflict is not None]
+    if conflicts:
+        notes.append(
+            f"{len(conflicts)} of {len(turns)} requests contradict themselves; the first, "
+            f"{conflicts[0].prompt_id}: {conflicts[0].acceptance_conflict}"
+        )
+    other = sum(
+        turn.completion_tokens not in (None, sum(turn.chunk_tokens))
+        for turn in turns
+        if turn.chunk_tokens
+    )
+    if other:
+        notes.append(
+            f"in {other} of {len(turns)} requests the engine counted other completion tokens than "
+            "came in the stream"
+        )
+    cut = sum(_cut(count) for count in counts) if cell.get("first_token") == "prefill" else 0
+    if cut:
+        notes.append(
+            f"{cut} of {len(turns)} requests end inside a verify step (an EOS or the length "
+            "limit); al counts all that the step accepted, al_emitted what was emitted"
+        )
+    if not has_drafter(cell) and any(count.accepted for count in counts):
+        notes.append("the cell names no drafter, but the engine accepted draft tokens")
+    return notes
+
+
+def _cut(count: StepCounts) -> bool:
+    """Whether fewer tokens came than the prefill and the steps gave."""
+    if count.tokens is None or count.steps is None or count.accepted is None:
+        return False
+    return count.tokens < 1 + count.steps + count.accepted
+
+
 def _cross_check(pooled: Mapping[str, Any], delta: CounterDelta) -> dict[str, Any]:
-    names = ("steps_drafted", "drafted", "accepted")
+    """Compare what both tell; without a quantity that both tell there is no contradiction."""
+    names = ("steps", "steps_drafted", "drafted", "accepted")
     responses = {name: pooled[name] for name in names}
     counters = {name: getattr(delta, name) for name in names}
     both = [name for name in names if None not in (responses[name], counters[name])]
     agrees = all(responses[name] == counters[name] for name in both)
-    return {"agrees": agrees, "responses": responses, "counters": counters}
+    return {"agrees": agrees, "compared": both, "responses": responses, "counters": counters}
 
 
 def _fill_from_counters(
     pooled: dict[str, Any], delta: CounterDelta, turns: Sequence[TurnRecord], cell: dict[str, Any]
 ) -> None:
-    """Add what only the counters tell, for an engine whose response has totals without steps."""
-    if pooled["accepted"] is None or pooled["accepted"] != delta.accepted:
-        return
+    """Add what only the counters tell, for an engine whose responses lack a total.
+
+    llama.cpp's lack the steps, TensorRT-LLM's may lack the accepted tokens.
+    """
     counted = pool_counters(delta, turns, cell)
-    for name, value in counted.items():
+    for name in ("steps", "steps_drafted", "drafted", "accepted"):
         if pooled[name] is None:
-            pooled[name] = value
+            pooled[name] = counted[name]
+    for name, top, bottom in (
+        ("al", "accepted", "steps"),
+        ("al_drafted", "accepted", "steps_drafted"),
+    ):
+        if pooled[name] is None:
+            pooled[name] = _plus_one(divide(pooled[top], pooled[bottom]))
+    if pooled["ar"] is None:
+        pooled["ar"] = divide(pooled["accepted"], pooled["drafted"])
+    for name in ("al_emitted", "al_full_draft", "conditional", "unconditional"):
+        if pooled[name] is None:
+            pooled[name] = counted[name]
     if pooled["identity_gap"]["sum"] is None:
         pooled["identity_gap"] = counted["identity_gap"]
 
@@ -270,6 +326,8 @@ def _fill_from_counters(
 def _steps_from_counters(
     delta: CounterDelta, turns: Sequence[TurnRecord], tokens: int, cell: dict[str, Any]
 ) -> int | None:
+    if delta.steps is not None:
+        return delta.steps
     if cell.get("first_token") != "prefill" or delta.accepted is None:
         return None
     chunks = [chunks_after_prefill(turn) for turn in turns]

@@ -158,6 +158,19 @@ METRICS: tuple[Metric, ...] = (
         needs="sent_s, chunk_s",
     ),
     Metric(
+        path="latency.ttft_scheduled_ms",
+        unit="ms",
+        formula="first chunk that carries a token - scheduled",
+        needs="scheduled_s, chunk_s",
+        note="Beside ttft_ms: holds the wait for a slot of an open loop at its limit.",
+    ),
+    Metric(
+        path="latency.e2e_scheduled_ms",
+        unit="ms",
+        formula="last chunk that carries a token - scheduled",
+        needs="scheduled_s, chunk_s",
+    ),
+    Metric(
         path="throughput.output_tok_per_s",
         unit="tokens/s",
         formula="tokens of ok requests / (last token stamp - first sent)",
@@ -191,6 +204,57 @@ METRICS: tuple[Metric, ...] = (
         needs="chunk_s, chunk_tokens",
         note="Never below output_tok_per_s.",
     ),
+    Metric(
+        path="steady.start_s",
+        unit="s",
+        formula="closed loop: when the first C requests have their first token; open loop: when "
+        "the first request has ended; not before the end of a ramp",
+        needs="sent_s, chunk_s, load.concurrency, load.arrivals, load.ramp_s",
+    ),
+    Metric(
+        path="steady.end_s",
+        unit="s",
+        formula="closed loop: when the last conversation is sent; open loop: the last arrival",
+        needs="sent_s, scheduled_s",
+        note="All of steady is null where the end does not come after the start.",
+    ),
+    Metric(
+        path="steady.requests",
+        unit="requests",
+        formula="ok requests that were sent and ended within",
+        needs="sent_s, chunk_s",
+    ),
+    Metric(
+        path="steady.latency",
+        unit="as latency",
+        formula="the latencies above, over those requests",
+        needs="as latency",
+    ),
+    Metric(
+        path="steady.output_tok_per_s",
+        unit="tokens/s",
+        formula="tokens of ok requests that came within / (end_s - start_s)",
+        needs="chunk_s, chunk_tokens",
+    ),
+    Metric(
+        path="steady.user_tok_per_s",
+        unit="tokens/s",
+        formula="user_tok_per_s over those requests",
+        needs="as tpot_ms",
+    ),
+    Metric(
+        path="output_length.mean_tokens",
+        unit="tokens",
+        formula="mean over ok requests of N",
+        needs="completion_tokens, else chunk_tokens",
+    ),
+    Metric(
+        path="output_length.capped_share",
+        unit="1",
+        formula="ok requests that ended at the length limit, over those with a finish reason",
+        needs="finish_reason",
+        note="1 where the end-of-sequence token is ignored.",
+    ),
 )
 
 PAGE = """\
@@ -219,12 +283,19 @@ linearly between the two nearest ranks (numpy's default).
 
 * Only `ok` requests enter acceptance, latency and rates. Every request is in `requests`.
 * Pooled (over steps) and mean of requests are two numbers under two names.
-* A pooled ratio is over the requests of which acceptance is known and null if one of them lacks
-  the denominator; `acceptance.coverage` counts them and `acceptance.notes` says what is missing.
+* A pooled ratio is over the requests of which anything is known and null if one of them lacks a
+  side of it; `acceptance.coverage` counts them and `acceptance.notes` says what is missing.
 * Sources, in order: the response of each request (`steps`, `totals`, `blocks`), then the server's
-  counters (`counters`), without a drafter the definition (`definition`). Where responses and
-  counters both tell, `acceptance.cross_check` holds both.
-* Counters that fell during the cell give no acceptance and a note, never a negative number.
+  counters (`counters`), without a drafter the definition (`definition`); `acceptance.source` names
+  it. docs/dialects.md says what each engine tells.
+* Where responses and counters both tell, `acceptance.cross_check` holds the totals of both, which
+  of them could be compared, and whether they agree. If they do, the counters fill the totals that
+  the responses lack; if not, the responses stand and a note says so. It is made only where every
+  request is ok: the counters hold the others' steps too.
+* Where sources within one response differ (lists, histogram, totals), the finer one counts and
+  `acceptance_conflict` of the record says what differs; a note counts such requests.
+* Counters are the difference of two scrapes, series by series: one that fell or vanished, also of
+  one engine of several, gives no acceptance and a note, never a negative number.
 
 ## Steps that drafted nothing
 
@@ -242,6 +313,15 @@ step without a draft raises it; so `steps` is derived only with a second fact th
    does not draft beyond it).
 
 Otherwise `steps`, `al` and `al_emitted` are null, and `al_drafted` stands alone.
+
+The other way round, an engine that tells all steps (SGLang, TensorRT-LLM) drafted in each of them
+if drafted = k * steps, since no step drafts more than k; `steps_drafted` is null otherwise.
+
+A stream's blocks tell the steps only where the engine's own count proves it: TensorRT-LLM tells
+completion tokens per iteration, the prefill is one iteration, and where just as many chunks came,
+each chunk is one. What an EOS or the limit took off the last step is not seen then.
+
+Where `steps` is known, a request with N < 1 + steps + A ended inside a step; a note counts them.
 
 ## Other tools' conventions
 

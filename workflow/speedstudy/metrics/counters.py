@@ -1,13 +1,14 @@
 """Acceptance from a server's counters, read before and after a cell.
 
 The client sums the counters over all engine series and gives them canonical names:
-``{"before": {...}, "after": {...}, "error": null}``, each a mapping of ``num_drafts``,
-``num_draft_tokens``, ``num_accepted_tokens`` (numbers) and ``num_accepted_tokens_per_pos`` (a list
-over positions from the first draft token on). A name that the server does not have is absent or
-None; ``error`` is what the client found wrong with them.
+``{"before": {...}, "after": {...}, "error": null}``, each a mapping of ``num_steps``,
+``num_drafts``, ``num_draft_tokens``, ``num_accepted_tokens`` (numbers),
+``num_draft_tokens_per_pos`` and ``num_accepted_tokens_per_pos`` (lists over positions from the
+first draft token on). A name that the server does not have is absent or None; ``error`` is what
+the client found wrong with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -18,23 +19,30 @@ class CounterDelta:
     """What the server counted during the cell; None where it has no such counter.
 
     Attributes:
+        steps: Verify steps, drafted or not.
         steps_drafted: Verify steps with at least one drafted token.
         drafted: Drafted tokens.
         accepted: Accepted draft tokens.
+        drafted_per_position: Steps that drafted at least k + 1 tokens, at index k.
         accepted_per_position: Steps that accepted at least k + 1 tokens, at index k.
+        conflict: Where a total is not the sum over its positions, or None.
     """
 
-    steps_drafted: int | None
-    drafted: int | None
-    accepted: int | None
-    accepted_per_position: tuple[int, ...] | None
+    steps: int | None = None
+    steps_drafted: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    drafted_per_position: tuple[int, ...] | None = None
+    accepted_per_position: tuple[int, ...] | None = None
+    conflict: str | None = None
 
 
 def counter_delta(counters: Mapping[str, Any] | None) -> CounterDelta | None:
     """Return after minus before, or None if the cell has no speculative counters.
 
     A counter that is absent before and present after starts at 0 (llama.cpp creates some of its
-    counters on first use).
+    counters on first use). A total that the server does not have is the sum over the positions;
+    drafted steps are those that drafted the first position.
 
     Raises:
         ValueError: A counter fell or vanished: the server was restarted or its counters were
@@ -47,16 +55,31 @@ def counter_delta(counters: Mapping[str, Any] | None) -> CounterDelta | None:
     if counters.get("after") is None:
         return None
     before, after = counters.get("before") or {}, counters["after"]
-    per_position = after.get("num_accepted_tokens_per_pos")
+    drafted_at = _differences("num_draft_tokens_per_pos", before, after)
+    accepted_at = _differences("num_accepted_tokens_per_pos", before, after)
+    if drafted_at and accepted_at is None:
+        accepted_at = (0,) * len(drafted_at)  # TensorRT-LLM makes a series with its first count
+    steps_drafted = _difference("num_drafts", before, after)
+    drafted = _difference("num_draft_tokens", before, after)
+    accepted = _difference("num_accepted_tokens", before, after)
+    conflicts = [
+        f"{total} {name}, but {sum(parts)} over the positions"
+        for name, total, parts in (
+            ("drafted tokens", drafted, drafted_at),
+            ("accepted tokens", accepted, accepted_at),
+        )
+        if parts and total not in (None, sum(parts))
+    ]
     delta = CounterDelta(
-        steps_drafted=_difference("num_drafts", before, after),
-        drafted=_difference("num_draft_tokens", before, after),
-        accepted=_difference("num_accepted_tokens", before, after),
-        accepted_per_position=None
-        if per_position is None
-        else _differences(before.get("num_accepted_tokens_per_pos") or (), per_position),
+        steps=_difference("num_steps", before, after),
+        steps_drafted=drafted_at[0] if steps_drafted is None and drafted_at else steps_drafted,
+        drafted=sum(drafted_at) if drafted is None and drafted_at else drafted,
+        accepted=sum(accepted_at) if accepted is None and accepted_at else accepted,
+        drafted_per_position=drafted_at,
+        accepted_per_position=accepted_at,
+        conflict="; ".join(conflicts) or None,
     )
-    known = (delta.steps_drafted, delta.drafted, delta.accepted)
+    known = (delta.steps, delta.steps_drafted, delta.drafted, delta.accepted)
     return delta if any(value is not None for value in known) else None
 
 
@@ -68,9 +91,12 @@ def _difference(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
     return _grown(name, before.get(name) or 0, after[name])
 
 
-def _differences(before: Sequence[float], after: Sequence[float]) -> tuple[int, ...]:
-    name = "num_accepted_tokens_per_pos"
-    pairs = zip_longest(before, after, fillvalue=0)
+def _differences(
+    name: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[int, ...] | None:
+    if after.get(name) is None:
+        return None
+    pairs = zip_longest(before.get(name) or (), after[name], fillvalue=0)
     return tuple(_grown(f"{name}[{k}]", old, new) for k, (old, new) in enumerate(pairs))
 
 

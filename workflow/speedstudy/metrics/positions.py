@@ -5,6 +5,7 @@ rate of position k at index k - 1.
 """
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 from speedstudy.metrics.counters import CounterDelta
 from speedstudy.metrics.ratios import divide
@@ -15,15 +16,19 @@ Rates = list[float | None]
 def counter_rates(delta: CounterDelta, k: int | None) -> tuple[Rates | None, Rates | None]:
     """Return unconditional and conditional rates from counters per position.
 
-    They are known only if every step drafted k tokens (drafted = k * steps); both are None
-    otherwise. Without a configured k it is the number of positions.
+    Both are known if every step drafted k tokens (drafted = k * steps). Where the server also
+    counts the drafted tokens per position (TensorRT-LLM), the unconditional rates are known for
+    any draft lengths. Both are None otherwise. Without a configured k it is the number of
+    positions.
     """
-    at_least = delta.accepted_per_position
+    at_least, offered = delta.accepted_per_position, delta.drafted_per_position
     steps = delta.steps_drafted
     if not at_least or not steps:
         return None, None
     if delta.drafted != (k or len(at_least)) * steps:
-        return None, None
+        if offered is None:
+            return None, None
+        return [divide(n, of) for n, of in zip_longest(at_least, offered, fillvalue=0)], None
     reached = [steps, *at_least[:-1]]
     unconditional = [divide(number, steps) for number in at_least]
     conditional = [divide(number, prior) for number, prior in zip(at_least, reached, strict=True)]

@@ -1,8 +1,9 @@
 """The verify steps of one request: what its record tells, and what follows from it.
 
 Engines differ in the steps they count. vLLM's lists, histograms and counters hold only steps
-that drafted something; SGLang's and OpenVINO's hold every step. The record keeps the two apart
-(``steps_drafted``, ``steps``); this module derives the missing one where that is possible.
+that drafted something; SGLang's, TensorRT-LLM's and OpenVINO's hold every step. The record keeps
+the two apart (``steps_drafted``, ``steps``); this module derives the missing one where that is
+possible.
 """
 
 from collections import Counter
@@ -37,6 +38,12 @@ class StepCounts:
     accepted: int | None = None
     identity_gap: int | None = None
     pairs: Counter[tuple[int, int]] | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether anything is known of the request's verify steps."""
+        values = (self.steps, self.steps_drafted, self.drafted, self.accepted)
+        return any(value is not None for value in values)
 
 
 def completion_tokens(turn: TurnRecord) -> int | None:
@@ -94,6 +101,8 @@ def resolve(turn: TurnRecord, cell: dict[str, Any], k: int | None) -> StepCounts
     steps = turn.steps
     if steps is None and first_token == "prefill" and tokens and accepted is not None:
         steps = _steps_of_stream(turn, tokens, accepted, steps_drafted)
+    if steps_drafted is None and k and turn.steps and drafted == k * turn.steps:
+        steps_drafted = turn.steps  # no step drafts more than k, so each one drafted
     gap = None
     if tokens is not None and own_steps is not None and accepted is not None:
         gap = tokens - own_steps - accepted

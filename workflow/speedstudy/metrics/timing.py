@@ -19,8 +19,9 @@ Floats = npt.NDArray[np.float64]
 def latency(turns: Sequence[TurnRecord]) -> dict[str, Distribution]:
     """Return the distributions of TTFT, TPOT, ITL, chunk gap and E2E, in ms.
 
-    TTFT, TPOT and E2E are over requests; ITL is over tokens and chunk gaps over chunks, both
-    pooled over all requests.
+    TTFT and E2E are from when a request was sent, and beside that from when it was scheduled,
+    which holds the wait for a free slot of an open loop too. They and TPOT are over requests;
+    ITL is over tokens and chunk gaps over chunks, both pooled over all requests.
     """
     ok = [turn for turn in turns if turn.outcome == "ok"]
     return {
@@ -29,6 +30,8 @@ def latency(turns: Sequence[TurnRecord]) -> dict[str, Distribution]:
         "itl_ms": _pooled_distribution([itl_ms(turn) for turn in ok]),
         "chunk_gap_ms": _pooled_distribution([chunk_gap_ms(turn) for turn in ok]),
         "e2e_ms": distribution([e2e_ms(turn) for turn in ok]),
+        "ttft_scheduled_ms": distribution([_from_schedule_ms(turn, 0) for turn in ok]),
+        "e2e_scheduled_ms": distribution([_from_schedule_ms(turn, -1) for turn in ok]),
     }
 
 
@@ -52,6 +55,11 @@ def e2e_ms(turn: TurnRecord) -> float | None:
     if turn.sent_s is None or not turn.chunk_s:
         return None
     return (turn.chunk_s[-1] - turn.sent_s) * 1000.0
+
+
+def _from_schedule_ms(turn: TurnRecord, chunk: int) -> float | None:
+    """Return a chunk's arrival - scheduled, in ms."""
+    return (turn.chunk_s[chunk] - turn.scheduled_s) * 1000.0 if turn.chunk_s else None
 
 
 def tpot_ms(turn: TurnRecord) -> float | None:
