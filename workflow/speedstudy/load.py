@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from speedstudy import chat, environment, records, workload
-from speedstudy.client.load import LoadOptions, outcome_counts, run_load
-from speedstudy.client.transport import Timeouts
+from speedstudy.client.crew import STREAMS_A_PROCESS
+from speedstudy.client.load import JOURNAL, begin_journal, end_journal, run_load
+from speedstudy.client.options import ARRIVAL_KINDS, ArrivalKind, LoadOptions, Timeouts
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Sampling
 from speedstudy.workload import Prompt
@@ -67,8 +68,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="C",
         help="requests in flight: just so many, or with --rate at most",
     )
+    load.add_argument("--rate", type=float, metavar="R", help="open loop: conversations per second")
     load.add_argument(
-        "--rate", type=float, metavar="R", help="Poisson arrivals, conversations per second"
+        "--arrivals",
+        choices=ARRIVAL_KINDS,
+        help="when conversations start; with --rate poisson (default), gamma or constant, with "
+        "--trace trace, else closed: when another has ended",
+    )
+    load.add_argument(
+        "--burstiness",
+        type=float,
+        default=1.0,
+        metavar="K",
+        help="shape of gamma gaps: 1 is Poisson, below 1 burstier (default 1)",
+    )
+    load.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="arrival times in seconds from the start, one a line, in rising order; for as many "
+        "conversations, prompts repeated if need be",
+    )
+    load.add_argument(
+        "--ramp",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds over which concurrency, or the rate, rises to its full value (default 0)",
+    )
+    load.add_argument(
+        "--ramp-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="rise in N equal steps (default 0: evenly)",
     )
     length = load.add_mutually_exclusive_group()
     length.add_argument(
@@ -85,7 +118,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds during which requests are started; those open then are finished",
     )
     load.add_argument(
-        "--processes", type=int, default=1, metavar="P", help="client processes (only 1 yet)"
+        "--processes",
+        type=int,
+        metavar="P",
+        help=f"client processes (default: one for each {STREAMS_A_PROCESS} requests in flight, at "
+        "most one for two cores)",
     )
     for name, default, what in (
         ("--connect-timeout", limits.connect_s, "for the connection"),
@@ -119,8 +156,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: Unusable input; nothing was sent.
     """
-    if arguments.processes != 1:
-        raise ValueError(f"--processes {arguments.processes}: this version has one client process")
     if arguments.devices < 1:
         raise ValueError(f"--devices {arguments.devices}: give the number of devices, from 1")
     tokenizer = None if arguments.tokenizer is None else chat.load_tokenizer(arguments.tokenizer)
@@ -128,45 +163,51 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     warmup = _warmup_prompts(arguments, tokenizer)
     options = _options(arguments)
     dialect = DIALECTS[arguments.dialect]
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    if (arguments.out / JOURNAL).exists():
+        raise ValueError(
+            f"{arguments.out / JOURNAL} is of a load that was killed: `speedstudy merge-journal "
+            f"{arguments.out}` makes its record, or remove it"
+        )
     (arguments.out / "cell.json").unlink(missing_ok=True)  # of an earlier run
-
-    result = run_load(options, prompts, warmup, dialect)
-    reason = result.failure()
-    records.write_requests(arguments.out / "requests.parquet", result.turns)
-    records.write_json(
-        arguments.out / "cell.json",
-        {
-            "record_version": records.RECORD_VERSION,
-            "status": "ok" if reason is None else "failed",
-            "reason": reason,
-            "cell_id": None,
-            "load": {**_load_section(arguments), "body_example": result.body_example},
-            "workload": {
-                "name": str(arguments.prompts),
-                "digest": workload.digest(prompts),
-                "prompts": len(prompts),
-            },
-            "engine": result.server,
-            "hardware": environment.hardware(),
-            "software": environment.software(),
-            "started_at": result.started_at,
-            "ended_at": result.ended_at,
-            "span_s": result.span_s,
-            "first_token": dialect.first_token,
-            "warmup": result.warmup,
-            "counters": result.counters,
-            "client": result.client,
+    cell: dict[str, Any] = {
+        "record_version": records.RECORD_VERSION,
+        "status": "failed",
+        "reason": None,
+        "cell_id": None,
+        "load": _load_section(arguments, options),
+        "workload": {
+            "name": str(arguments.prompts),
+            "digest": workload.digest(prompts),
+            "prompts": len(prompts),
         },
+        "hardware": environment.hardware(),
+        "software": environment.software(),
+        "first_token": dialect.first_token,
+    }
+    begin_journal(arguments.out, cell)
+    result = run_load(options, prompts, warmup, dialect, arguments.out)
+    reason = result.failure()
+    cell.update(
+        status="ok" if reason is None else "failed",
+        reason=reason,
+        load={**cell["load"], "body_example": result.body_example},
+        engine=result.server,
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+        span_s=result.span_s,
+        warmup=result.warmup,
+        counters=result.counters,
+        client=result.client,
     )
+    records.write_json(arguments.out / "cell.json", cell)
+    end_journal(arguments.out)
     if reason is not None:
         logger.error("%s", reason)
-    counts = outcome_counts(result.turns)
     return {
         "ok": reason is None,
         "reason": reason,
         "out": str(arguments.out),
-        "requests": {"total": len(result.turns), **counts},
+        "requests": {"total": sum(result.outcomes.values()), **result.outcomes},
         "verdict": result.client["verdict"],
     }
 
@@ -246,12 +287,39 @@ def _warmup_prompts(
     return prompts[: arguments.warmup]
 
 
+def read_trace(path: Path) -> tuple[float, ...]:
+    """Return the arrival times of a file, one a line, blank lines aside.
+
+    Raises:
+        ValueError: There is no such file, or a line is not a number.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; --trace wants one arrival time a line")
+    times_s = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            try:
+                times_s.append(float(line))
+            except ValueError:
+                raise ValueError(f"{path}, line {number}: {line!r} is no number of s") from None
+    return tuple(times_s)
+
+
 def _options(arguments: argparse.Namespace) -> LoadOptions:
+    arrivals: ArrivalKind = "closed" if arguments.rate is None else "poisson"
+    if arguments.trace is not None:
+        arrivals = "trace"
     return LoadOptions(
         url=arguments.url,
         model=arguments.model,
         concurrency=arguments.concurrency,
+        arrivals=arguments.arrivals or arrivals,
         rate_per_s=arguments.rate,
+        burstiness=arguments.burstiness,
+        trace_s=None if arguments.trace is None else read_trace(arguments.trace),
+        ramp_s=arguments.ramp,
+        ramp_steps=arguments.ramp_steps,
+        processes=arguments.processes,
         requests=arguments.requests,
         duration_s=arguments.duration,
         arrival_seed=arguments.seed,
@@ -270,15 +338,19 @@ def _options(arguments: argparse.Namespace) -> LoadOptions:
     )
 
 
-def _load_section(arguments: argparse.Namespace) -> dict[str, Any]:
+def _load_section(arguments: argparse.Namespace, options: LoadOptions) -> dict[str, Any]:
     """The load as it was asked for, with units in the names."""
     return {
         "dialect": arguments.dialect,
         "url": arguments.url,
         "model": arguments.model,
-        "arrivals": "closed" if arguments.rate is None else "poisson",
+        "arrivals": options.arrivals,
         "concurrency": arguments.concurrency,
         "rate_per_s": arguments.rate,
+        "burstiness": arguments.burstiness,
+        "trace_s": options.trace_s,
+        "ramp_s": arguments.ramp,
+        "ramp_steps": arguments.ramp_steps,
         "requests": arguments.requests,
         "duration_s": arguments.duration,
         "max_tokens": arguments.max_tokens,

@@ -7,14 +7,15 @@ nothing of ours.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 RECORD_VERSION = 1
+RECORD_FILES = ("requests.parquet", "cell.json")  # in the order in which they are written
 
 Outcome = Literal["ok", "incomplete", "empty", "error", "timeout", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "incomplete", "empty", "error", "timeout", "cancelled")
@@ -41,10 +42,13 @@ REQUESTS_SCHEMA = pa.schema(
         ("step_drafted", pa.list_(pa.int32())),
         ("step_accepted", pa.list_(pa.int32())),
         ("acceptance_source", pa.string()),
+        ("acceptance_conflict", pa.string()),
         ("cached_tokens", pa.int64()),
         ("coalesced_reads", pa.int64()),
     ]
 )
+# Columns that a record may lack: later additions, None where they are not there.
+OPTIONAL_COLUMNS = frozenset({"acceptance_conflict"})
 
 
 @dataclass(kw_only=True)
@@ -77,6 +81,8 @@ class TurnRecord:
         acceptance_source: Where the acceptance fields come from: ``steps`` (per-step lists),
             ``totals`` (per-request totals or histogram), ``blocks`` (stream blocks of an engine
             that guarantees one event a step); None if the response told nothing.
+        acceptance_conflict: What contradicts itself or cannot be read in what the response told,
+            or None.
         cached_tokens: Prompt tokens that the engine served from its prefix cache, or None.
         coalesced_reads: Chunks that arrived in the same network read as an earlier one, so that
             their time stamp is not their own.
@@ -102,16 +108,54 @@ class TurnRecord:
     step_drafted: list[int] | None = None
     step_accepted: list[int] | None = None
     acceptance_source: str | None = None
+    acceptance_conflict: str | None = None
     cached_tokens: int | None = None
     coalesced_reads: int = 0
 
 
+ROWS_A_GROUP = 1024
+
+
+class RequestsWriter:
+    """Writes turns as parquet one by one, some at a time; the memory it takes does not grow.
+
+    A context manager: the file appears whole when the block ends well, and not at all otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + ".tmp")
+        self._rows: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._file = pq.ParquetWriter(self._temporary, REQUESTS_SCHEMA)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._write_group()
+        self._file.close()
+        if kind is None:
+            self._temporary.replace(self._path)
+        else:
+            self._temporary.unlink()
+
+    def write(self, turn: TurnRecord) -> None:
+        """Add a turn."""
+        self._rows.append(vars(turn))
+        if len(self._rows) == ROWS_A_GROUP:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        self._file.write_table(pa.Table.from_pylist(self._rows, schema=REQUESTS_SCHEMA))
+        self._rows = []
+
+
 def write_requests(path: Path, turns: Iterable[TurnRecord]) -> None:
     """Write the turns as parquet, in the given order; the file appears whole or not at all."""
-    rows = [asdict(turn) for turn in turns]
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(pa.Table.from_pylist(rows, schema=REQUESTS_SCHEMA), temporary)
-    temporary.replace(path)
+    with RequestsWriter(path) as writer:
+        for turn in turns:
+            writer.write(turn)
 
 
 def read_requests(path: Path) -> list[TurnRecord]:
@@ -121,10 +165,13 @@ def read_requests(path: Path) -> list[TurnRecord]:
         ValueError: A column of the schema is missing; the message names it.
     """
     table = pq.read_table(path)
-    missing = [name for name in REQUESTS_SCHEMA.names if name not in table.column_names]
+    present = [name for name in REQUESTS_SCHEMA.names if name in table.column_names]
+    missing = set(REQUESTS_SCHEMA.names) - OPTIONAL_COLUMNS - set(present)
     if missing:
-        raise ValueError(f"{path}: no column {', '.join(missing)}; not a requests.parquet of ours")
-    return [TurnRecord(**row) for row in table.select(REQUESTS_SCHEMA.names).to_pylist()]
+        raise ValueError(
+            f"{path}: no column {', '.join(sorted(missing))}; not a requests.parquet of ours"
+        )
+    return [TurnRecord(**row) for row in table.select(present).to_pylist()]
 
 
 def write_json(path: Path, value: Mapping[str, Any] | Sequence[Any]) -> None:

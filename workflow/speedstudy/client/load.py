@@ -1,89 +1,61 @@
 """One load on one server: warm-up, the measured requests, counters around them, self-check.
 
-Needs tokenised prompts and a dialect, leaves a ``LoadResult`` in memory; who writes it where is
-the caller's business.
+Needs tokenised prompts and a dialect, leaves ``requests.parquet`` and a ``LoadResult``; who
+writes that where is the caller's business. While it runs, what is received is in the folder
+``journal`` beside, from which ``merge_journal`` makes the record of a load that was killed.
 """
 
 import asyncio
-import gc
-import itertools
 import logging
+import resource
+import shutil
 import signal
 import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from time import perf_counter, process_time
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import aiohttp
 import orjson
 import uvloop
 
-from speedstudy.client import counters, selfcheck
-from speedstudy.client.arrivals import poisson
-from speedstudy.client.decode import DecodedTurn, decode_turn
-from speedstudy.client.progress import show_progress
-from speedstudy.client.transport import Timeouts, Transport
-from speedstudy.client.worker import Job, Worker
+from speedstudy.client import counters
+from speedstudy.client.crew import START_AHEAD_S, LocalCrew, start_crew
+from speedstudy.client.merge import merge_load
+from speedstudy.client.options import LoadOptions
+from speedstudy.client.outbox import first_body
+from speedstudy.client.progress import Samples, show_progress
+from speedstudy.client.shares import divide, number_of_requests
 from speedstudy.dialects import Dialect
-from speedstudy.dialects.reply import Sampling
-from speedstudy.records import OUTCOMES, TurnRecord
-from speedstudy.workload import Prompt
+from speedstudy.records import write_json
+from speedstudy.workload import Prompt, write_workload
+
+JOURNAL = "journal"
+PLAN_FILE = "load.json"
+RECORD_FILE = "cell.json"
+WARM_UP = f"{JOURNAL}/warmup"
+PROMPTS_FILE = "prompts.parquet"
+# Files that a process has open beside its connections.
+OTHER_OPEN_FILES = 64
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """How a load is put on a server.
-
-    Attributes:
-        url: The server, ``http://host:port``, without the dialect's route.
-        model: The model's name in the requests.
-        concurrency: Requests in flight: just so many in a closed loop, at most in an open one.
-        rate_per_s: Conversations a second of an open loop with Poisson arrivals; None is closed.
-        requests: Prompts to send, from the first on and again from there when they run out; a
-            conversation counts as one. None with ``duration_s`` None sends each prompt once.
-        duration_s: Seconds during which requests are started; those open then are finished.
-        sampling: How to decode.
-        arrival_seed: Seed of the Poisson arrivals.
-        timeouts: Limits on waiting.
-    """
-
-    url: str
-    model: str
-    concurrency: int
-    sampling: Sampling
-    rate_per_s: float | None = None
-    requests: int | None = None
-    duration_s: float | None = None
-    arrival_seed: int = 0
-    timeouts: Timeouts = field(default_factory=Timeouts)
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {self.url!r}; it must start with http:// or https://")
-        for name in ("concurrency", "rate_per_s", "requests", "duration_s"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
-        if self.sampling.max_tokens <= 0:
-            raise ValueError(f"max_tokens is {self.sampling.max_tokens}; it must be above 0")
-        if self.requests is not None and self.duration_s is not None:
-            raise ValueError("requests and duration_s are both set; choose one")
-
-
-@dataclass(frozen=True, kw_only=True)
 class LoadResult:
-    """What a load leaves.
+    """What a load leaves beside ``requests.parquet``.
+
+    That has a row for every turn of every prompt that the load was to send, in the order of the
+    prompts. Turns that were never sent (after a failed turn of the same conversation, after an
+    interrupt) are ``cancelled`` and say why.
 
     Attributes:
-        turns: A record for every turn of every prompt that the load was to send, in the order
-            of the prompts. Turns that were never sent (after a failed turn of the same
-            conversation, after an interrupt) are ``cancelled`` and say why.
+        outcomes: Turns by outcome, every outcome named.
+        first_failure: Reason of the first turn that is not ``ok``, or None.
         warmup: ``{requests, outcomes, span_s}`` of the warm-up, or None without one.
         counters: ``{before, after, error}`` around the measured requests, or None if the server
             had none; ``error`` names a reset and is None otherwise.
@@ -96,7 +68,8 @@ class LoadResult:
         interrupted: Why the load was cut short, or None.
     """
 
-    turns: list[TurnRecord]
+    outcomes: dict[str, int]
+    first_failure: str | None
     warmup: dict[str, Any] | None
     counters: dict[str, Any] | None
     client: dict[str, Any]
@@ -115,30 +88,43 @@ class LoadResult:
         """
         if self.interrupted is not None:
             return self.interrupted
-        failed = [turn for turn in self.turns if turn.outcome != "ok"]
-        if failed:
-            kinds = ", ".join(f"{n} {kind}" for kind, n in outcome_counts(self.turns).items() if n)
-            return f"not every request is ok: {kinds}; the first: {failed[0].error}"
+        total = sum(self.outcomes.values())
+        if self.outcomes["ok"] < total:
+            kinds = ", ".join(f"{n} {kind}" for kind, n in self.outcomes.items() if n)
+            return f"not every request is ok: {kinds}; the first: {self.first_failure}"
         if self.client["prompts_differ"]:
             return (
                 f"the server counted or echoed another prompt than was sent in "
-                f"{self.client['prompts_differ']} of {len(self.turns)} requests"
+                f"{self.client['prompts_differ']} of {total} requests"
             )
         return None
 
 
-def outcome_counts(turns: Sequence[TurnRecord]) -> dict[str, int]:
-    """Return the number of turns by outcome, every outcome named."""
-    counts = Counter(turn.outcome for turn in turns)
-    return {outcome: counts[outcome] for outcome in OUTCOMES}
+def begin_journal(out: Path, record: Mapping[str, Any]) -> None:
+    """Make the journal's folder anew, with what the record holds already.
+
+    From it ``merge_journal`` makes ``cell.json`` if the load is killed.
+    """
+    shutil.rmtree(out / JOURNAL, ignore_errors=True)
+    (out / JOURNAL).mkdir(parents=True)
+    write_json(out / JOURNAL / RECORD_FILE, record)
+
+
+def end_journal(out: Path) -> None:
+    """Drop the journal: the record is whole and in place."""
+    shutil.rmtree(out / JOURNAL)
 
 
 def run_load(
-    options: LoadOptions, prompts: Sequence[Prompt], warmup: Sequence[Prompt], dialect: Dialect
+    options: LoadOptions,
+    prompts: Sequence[Prompt],
+    warmup: Sequence[Prompt],
+    dialect: Dialect,
+    out: Path,
 ) -> LoadResult:
-    """Warm up, put the load on the server and return what was seen.
+    """Warm up, put the load on the server and write ``requests.parquet``.
 
-    SIGINT and SIGTERM end the load, not the process: what was received is in the result, and
+    SIGINT and SIGTERM end the load, not the process: what was received is in the record, and
     ``interrupted`` says so. Both stay ignored after that, so that an impatient second one does
     not cost the record: the caller writes it, ends its engine and exits. Failing requests raise
     nothing and are never sent again.
@@ -146,13 +132,42 @@ def run_load(
     Args:
         options: The load.
         prompts: What to send, in order.
-        warmup: Sent once, each, before the clock starts; kept out of ``turns``.
+        warmup: Sent once, each, before the clock starts; kept out of the record.
         dialect: The server's wire format.
+        out: Folder of the record; it is made. ``begin_journal`` and ``end_journal`` belong
+            before and after.
 
     Raises:
-        ValueError: No prompts, an empty prompt, a warm-up prompt that is also measured, or
-            something that the dialect cannot say.
+        ValueError: No prompts, an empty prompt, a warm-up prompt that is also measured, something
+            that the dialect cannot say, or too few open files are allowed.
+        KeyboardInterrupt: The warm-up was interrupted.
     """
+    _check_prompts(options, prompts, warmup)
+    allow_open_files(options.concurrency)
+    (out / JOURNAL).mkdir(parents=True, exist_ok=True)
+    return uvloop.run(_run(options, prompts, warmup, dialect, out))
+
+
+def allow_open_files(concurrency: int) -> None:
+    """Raise the limit of open files of this process and its children, if it is too low.
+
+    Raises:
+        ValueError: The hard limit is too low for the connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = concurrency + OTHER_OPEN_FILES
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ValueError(
+            f"concurrency {concurrency} needs {needed} open files and the hard limit is {hard}; "
+            "raise it (ulimit -Hn) or lower the concurrency"
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _check_prompts(
+    options: LoadOptions, prompts: Sequence[Prompt], warmup: Sequence[Prompt]
+) -> None:
     if not prompts:
         raise ValueError("no prompts to send")
     for prompt in (*prompts, *warmup):
@@ -171,125 +186,120 @@ def run_load(
             options.requests,
             len(prompts),
         )
-    return uvloop.run(_run(options, prompts, warmup, dialect))
 
 
 async def _run(
-    options: LoadOptions, prompts: Sequence[Prompt], warmup: Sequence[Prompt], dialect: Dialect
-) -> LoadResult:
-    bodies = _bodies(options, prompts, dialect)
-    async with Transport(options.url.rstrip("/") + dialect.route, options.timeouts) as transport:
-        worker = _worker(options, transport, dialect)
-        warmed = await _warm_up(options, warmup, transport, dialect)
-        url = options.url.rstrip("/")
-        server = await _version(transport.session, url)
-        before, why = await counters.scrape(transport.session, url, dialect)
-        transport.max_in_flight = 0
-        lags_ms: list[float] = []
-        lag_task = asyncio.create_task(selfcheck.sample_loop_lag(lags_ms))
-        progress_task = asyncio.create_task(show_progress(worker, _total(options, prompts)))
-        gc.freeze()  # what lives already is not searched again while the clock runs
-        started_at, cpu_s, start_s = datetime.now(UTC), process_time(), perf_counter()
-        with _stop_on_signal(worker):
-            jobs = _jobs(options, prompts, bodies, worker, start_s)
-            await worker.run(jobs, options.concurrency)
-        span_s, cpu_s, ended_at = (
-            perf_counter() - start_s,
-            process_time() - cpu_s,
-            datetime.now(UTC),
-        )
-        gc.unfreeze()
-        lag_task.cancel()
-        progress_task.cancel()
-        await asyncio.gather(lag_task, progress_task, return_exceptions=True)
-        counted = await _counters_around(transport.session, url, dialect, before, why)
-
-    decoded = [decode_turn(raw, dialect, start_s) for raw in worker.turns]
-    decoded = _in_prompt_order(decoded, prompts)
-    return LoadResult(
-        turns=[turn.record for turn in decoded],
-        warmup=warmed,
-        counters=counted,
-        client=selfcheck.assess(
-            decoded,
-            lags_ms=lags_ms,
-            cpu_share=cpu_s / span_s,
-            max_in_flight=transport.max_in_flight,
-            shared_prefix_tokens=selfcheck.shared_prefix(
-                [prompt.turn_token_ids[0] for prompt in prompts]
-            ),
-        ),
-        server=server,
-        body_example=orjson.loads(bodies[0]),
-        started_at=started_at.isoformat(),
-        ended_at=ended_at.isoformat(),
-        span_s=span_s,
-        interrupted=worker.stop_reason,
-    )
-
-
-def _worker(options: LoadOptions, transport: Transport, dialect: Dialect) -> Worker:
-    return Worker(
-        transport=transport, dialect=dialect, model=options.model, sampling=options.sampling
-    )
-
-
-def _bodies(options: LoadOptions, prompts: Sequence[Prompt], dialect: Dialect) -> list[bytes]:
-    """The serialised bodies of all first turns."""
-    return [
-        orjson.dumps(dialect.body(options.model, prompt.turn_token_ids[0], options.sampling))
-        for prompt in prompts
-    ]
-
-
-def _jobs(
     options: LoadOptions,
     prompts: Sequence[Prompt],
-    bodies: Sequence[bytes],
-    worker: Worker,
-    start_s: float,
-) -> Iterator[Job]:
-    """Yield the conversations of the load, in order; a duration decides as they are asked for."""
-    pairs: Iterator[tuple[Prompt, bytes]] = itertools.cycle(zip(prompts, bodies, strict=True))
-    if options.duration_s is None:
-        pairs = itertools.islice(pairs, options.requests or len(prompts))
-    arrivals: Iterator[float] | None = None
-    if options.rate_per_s is not None:
-        arrivals = poisson(options.rate_per_s, options.arrival_seed)
-    for prompt, body in pairs:
-        due_s = None if arrivals is None else start_s + next(arrivals)
-        if options.duration_s is not None:
-            over = (due_s or perf_counter()) >= start_s + options.duration_s
-            if over or worker.stopped.is_set():
-                return
-        yield Job(prompt, body, due_s)
-
-
-def _total(options: LoadOptions, prompts: Sequence[Prompt]) -> int | None:
-    """Requests that the load will send if nothing fails, or None for a duration."""
-    if options.duration_s is not None:
-        return None
-    sent = itertools.islice(itertools.cycle(prompts), options.requests or len(prompts))
-    return sum(len(prompt.turn_token_ids) for prompt in sent)
+    warmup: Sequence[Prompt],
+    dialect: Dialect,
+    out: Path,
+) -> LoadResult:
+    url, journal = options.url.rstrip("/"), out / JOURNAL
+    body_example = orjson.loads(first_body(options, prompts[0], dialect))
+    write_workload(journal / PROMPTS_FILE, prompts)
+    shares = divide(options, prompts, dialect, journal)
+    async with aiohttp.ClientSession() as session:
+        with closing(start_crew(shares)) as crew:
+            await crew.ready()
+            warmed = await _warm_up(options, warmup, dialect, out / WARM_UP)
+            server = await _version(session, url)
+            before, why = await counters.scrape(session, url, dialect)
+            await crew.connect()
+            started_at, start_s = datetime.now(UTC), perf_counter() + START_AHEAD_S
+            plan = {
+                "dialect": dialect.name,
+                "options": asdict(options),
+                "start_s": start_s,
+                "started_at": started_at.isoformat(),
+                "warmup": warmed,
+                "server": server,
+                "counters_before": before,
+                "body_example": body_example,
+            }
+            write_json(journal / PLAN_FILE, plan)
+            progress = asyncio.create_task(
+                show_progress(
+                    crew.told,
+                    Samples([share.journal for share in shares], dialect),
+                    number_of_requests(prompts, shares[0].jobs),
+                    options.duration_s,
+                )
+            )
+            with _stop_on_signal(crew.stop) as stopped:
+                reports = await crew.run(start_s)
+            end_s, ended_at = perf_counter(), datetime.now(UTC)
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
+            counted = await _counters_around(session, url, dialect, before, why)
+    reasons = [*stopped, *(report.error for report in reports if report.error is not None)]
+    interrupted = reasons[0] if reasons else None
+    outcomes, first_failure, client = merge_load(
+        journal,
+        out / "requests.parquet",
+        options,
+        prompts,
+        dialect,
+        start_s=start_s,
+        end_s=end_s - start_s,
+        cut_short=interrupted,
+        reports=reports,
+    )
+    return LoadResult(
+        outcomes=outcomes,
+        first_failure=first_failure,
+        warmup=warmed,
+        counters=counted,
+        client=client,
+        server=server,
+        body_example=body_example,
+        started_at=started_at.isoformat(),
+        ended_at=ended_at.isoformat(),
+        span_s=end_s - start_s,
+        interrupted=interrupted,
+    )
 
 
 async def _warm_up(
-    options: LoadOptions, prompts: Sequence[Prompt], transport: Transport, dialect: Dialect
+    options: LoadOptions, prompts: Sequence[Prompt], dialect: Dialect, folder: Path
 ) -> dict[str, Any] | None:
-    """Send the warm-up prompts within the concurrency of the load, in a closed loop."""
+    """Send the warm-up prompts within the concurrency of the load, in a closed loop.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
+    """
     if not prompts:
         return None
-    worker = _worker(options, transport, dialect)
-    bodies = _bodies(options, prompts, dialect)
+    folder.mkdir()
+    closed = LoadOptions(
+        url=options.url,
+        model=options.model,
+        concurrency=options.concurrency,
+        sampling=options.sampling,
+        timeouts=options.timeouts,
+        processes=1,
+    )
+    (share,) = divide(closed, prompts, dialect, folder)
+    crew = LocalCrew(share)
+    await crew.connect()
     start_s = perf_counter()
-    jobs = (Job(prompt, body, None) for prompt, body in zip(prompts, bodies, strict=True))
-    with _stop_on_signal(worker):
-        await worker.run(jobs, options.concurrency)
-    span_s = perf_counter() - start_s
-    if worker.stop_reason is not None:
-        raise KeyboardInterrupt(worker.stop_reason)
-    records = [decode_turn(raw, dialect, start_s).record for raw in worker.turns]
-    return {"requests": len(records), "outcomes": outcome_counts(records), "span_s": span_s}
+    with _stop_on_signal(crew.stop) as stopped:
+        reports = await crew.run(start_s)
+    end_s = perf_counter() - start_s
+    if stopped:
+        raise KeyboardInterrupt(stopped[0])
+    outcomes, _, _ = merge_load(
+        folder,
+        folder / "requests.parquet",
+        closed,
+        prompts,
+        dialect,
+        start_s=start_s,
+        end_s=end_s,
+        cut_short=None,
+        reports=reports,
+    )
+    return {"requests": sum(outcomes.values()), "outcomes": outcomes, "span_s": end_s}
 
 
 async def _counters_around(
@@ -322,36 +332,29 @@ async def _version(session: aiohttp.ClientSession, url: str) -> dict[str, Any] |
 
 
 @contextmanager
-def _stop_on_signal(worker: Worker) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the worker, and ignore them once they have.
+def _stop_on_signal(stop: Callable[[str], None]) -> Iterator[list[str]]:
+    """Let SIGINT and SIGTERM stop a load, and ignore them once they have.
 
-    Outside the main thread nothing changes.
+    Yields:
+        Why it was stopped, an item each time. Outside the main thread nothing changes.
     """
+    stopped: list[str] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopped
         return
+
+    def on_signal(reason: str) -> None:
+        stopped.append(reason)
+        stop(reason)
+
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     former = {number: signal.getsignal(number) for number in signals}
     for number in signals:
-        loop.add_signal_handler(number, worker.stop, f"interrupted by {number.name}")
+        loop.add_signal_handler(number, on_signal, f"interrupted by {number.name}")
     try:
-        yield
+        yield stopped
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-            stopped = worker.stop_reason is not None
             signal.signal(number, signal.SIG_IGN if stopped else former[number])
-
-
-def _in_prompt_order(turns: Sequence[DecodedTurn], prompts: Sequence[Prompt]) -> list[DecodedTurn]:
-    """Sort by the prompt's place, then by when it was scheduled (repeats), then by turn."""
-    place = {prompt.prompt_id: index for index, prompt in enumerate(prompts)}
-    return sorted(
-        turns,
-        key=lambda turn: (
-            place[turn.record.prompt_id],
-            turn.record.scheduled_s,
-            turn.record.turn,
-        ),
-    )

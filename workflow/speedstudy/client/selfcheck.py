@@ -1,19 +1,19 @@
 """What the client knows of its own error, and a verdict on the measurement.
 
-Needs the decoded turns and what was sampled while the load ran, leaves the ``client`` object of
+Needs the decoded turns one by one and what the workers report, leaves the ``client`` object of
 ``cell.json``. A verdict other than ``valid`` voids no record; it says what the numbers are worth.
 """
 
-import asyncio
 import math
+from array import array
 from collections.abc import Sequence
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-from speedstudy.client.decode import DecodedTurn
+import numpy as np
 
-LAG_SAMPLE_EVERY_S = 0.02
+from speedstudy.client.decode import DecodedTurn
+from speedstudy.client.worker import WorkerReport
+
 # A stamp is late by what the event loop lags. 10 ms is a tenth of an ordinary TTFT and about one
 # chunk gap of a fast engine; a client that lags so in one of a hundred samples distorts tails.
 LOOP_LAG_P99_BOUND_MS = 10.0
@@ -27,51 +27,116 @@ OWN_CPU_SHARE_BOUND = 0.7
 CACHED_SHARE_BOUND = 0.05
 # The median gap of a steady run's halves differs by less, small samples included.
 DRIFT_BOUND = 0.25
-DRIFT_LEAST_GAPS = 200
+DRIFT_LEAST_GAPS = 100  # in each half
+# Gaps are counted in bins of 1 %, from 1 us on: a median is then known to 1 % in little memory.
+BIN_RATIO = 1.01
+LEAST_GAP_S = 1e-6
+BINS = 2400
 
 
-async def sample_loop_lag(lags_ms: list[float]) -> None:
-    """Append, until cancelled, by how many ms the event loop woke later than asked."""
-    while True:
-        due = perf_counter() + LAG_SAMPLE_EVERY_S
-        await asyncio.sleep(LAG_SAMPLE_EVERY_S)
-        lags_ms.append(max(0.0, (perf_counter() - due) * 1000))
+class Tally:
+    """What the self-check keeps of the turns; grows by four numbers a request."""
+
+    def __init__(
+        self, *, steady_s: float = 0.0, end_s: float = 0.0, shared_prefix: int = 0
+    ) -> None:
+        """Begin a tally.
+
+        Args:
+            steady_s: When concurrency or rate had its full value, in seconds from the start.
+            end_s: When the load ended.
+            shared_prefix: Ids that all prompts have in common at their beginning.
+        """
+        self.chunks = self.coalesced = self.assumed_chunks = 0
+        self.prompts_told = self.prompts_differ = 0
+        self.late_ms = array("d")
+        self._steady_s, self._half_s = steady_s, (steady_s + end_s) / 2
+        self._shared_prefix = shared_prefix
+        self._first_tokens = self._cached_tokens = 0
+        self._cache_told = False
+        self._sent_s, self._ended_s = array("d"), array("d")
+        self._gaps = np.zeros((2, BINS), dtype=np.int64)
+
+    def add(self, turn: DecodedTurn) -> None:
+        """Take in a turn."""
+        record = turn.record
+        self.chunks += len(record.chunk_s)
+        self.coalesced += record.coalesced_reads
+        self.prompts_told += turn.prompt_told
+        self.prompts_differ += turn.prompt_differs
+        self.assumed_chunks += turn.assumed_chunks
+        if turn.late_s is not None:
+            self.late_ms.append(turn.late_s * 1000)
+        if record.sent_s is not None and turn.ended_s is not None:
+            self._sent_s.append(record.sent_s)
+            self._ended_s.append(turn.ended_s)
+        if record.turn == 0:
+            self._first_tokens += turn.sent_tokens
+            if record.cached_tokens is not None:
+                self._cache_told = True
+                self._cached_tokens += max(0, record.cached_tokens - self._shared_prefix)
+        self._add_gaps(np.array(record.chunk_s, dtype=np.float64))
+
+    def max_in_flight(self) -> int:
+        """Return the most requests that were open at a time; one that ends makes room first."""
+        starts, ends = np.sort(self._sent_s), np.sort(self._ended_s)
+        over = np.searchsorted(ends, starts, side="right")
+        return int(np.max(np.arange(1, len(starts) + 1) - over, initial=0))
+
+    def cached_share(self) -> float | None:
+        """Cached prompt tokens beyond the shared prefix over prompt tokens, first turns only.
+
+        None if the server tells nothing.
+        """
+        if not self._cache_told:
+            return None
+        return self._cached_tokens / self._first_tokens if self._first_tokens else 0.0
+
+    def drift(self) -> float | None:
+        """Relative change of the median chunk gap from the first half of the time to the second.
+
+        None if either half has too few gaps.
+        """
+        counts = self._gaps.sum(axis=1)
+        if counts.min() < DRIFT_LEAST_GAPS:
+            return None
+        cumulated = np.cumsum(self._gaps, axis=1)
+        first, second = (
+            int(np.searchsorted(row, (count + 1) // 2))
+            for row, count in zip(cumulated, counts, strict=True)
+        )
+        return abs(BIN_RATIO ** (second - first) - 1)
+
+    def _add_gaps(self, stamps_s: "np.ndarray[Any, np.dtype[np.float64]]") -> None:
+        gaps_s, later_s = np.diff(stamps_s), stamps_s[1:]
+        wanted = (gaps_s > 0) & (later_s >= self._steady_s)
+        gaps_s, later_s = gaps_s[wanted], later_s[wanted]
+        bins = np.log(gaps_s / LEAST_GAP_S) / math.log(BIN_RATIO)
+        bins = np.clip(bins.astype(np.int64), 0, BINS - 1)
+        second = later_s >= self._half_s
+        self._gaps[0] += np.bincount(bins[~second], minlength=BINS)
+        self._gaps[1] += np.bincount(bins[second], minlength=BINS)
 
 
-def assess(
-    turns: Sequence[DecodedTurn],
-    *,
-    lags_ms: Sequence[float],
-    cpu_share: float,
-    max_in_flight: int,
-    shared_prefix_tokens: int,
-) -> dict[str, Any]:
+def assess(tally: Tally, workers: Sequence[WorkerReport]) -> dict[str, Any]:
     """Return the self-check: figures, verdict, and each bound that was crossed in words.
 
     The verdict names the first bound crossed, in the order ``client_bound`` or ``contended``
     (the client's stamps are late, by its own work or since others had the CPU), ``cached``
-    (prompts came from the prefix cache), ``drifting`` (the server was not steady). The share of
-    coalesced chunks is a figure without a bound: a server that writes several events at once
-    causes it as well as a late client, and the late client shows in its lag.
-
-    Args:
-        turns: All turns of the load.
-        lags_ms: Samples of ``sample_loop_lag``.
-        cpu_share: CPU time of the client over the span of the load, in cores.
-        max_in_flight: Most requests in flight at a time.
-        shared_prefix_tokens: Ids that all prompts have in common at their beginning.
+    (prompts came from the prefix cache), ``drifting`` (the server was not steady). Lag and CPU
+    are those of the worst worker. The share of coalesced chunks is a figure without a bound: a
+    server that writes several events at once causes it as well as a late client, and the late
+    client shows in its lag.
     """
-    chunks = sum(len(turn.record.chunk_s) for turn in turns)
-    coalesced = sum(turn.record.coalesced_reads for turn in turns)
-    late_ms = [turn.late_s * 1000 for turn in turns if turn.late_s is not None]
-    lag, lateness = summary(lags_ms), summary(late_ms)
-    coalesced_share = coalesced / chunks if chunks else None
-    cached_share = _cached_share(turns, shared_prefix_tokens)
-    drift = _drift(turns)
+    lags_p99_ms = [summary(worker.lags_ms)["p99"] or 0.0 for worker in workers]
+    shares = [worker.cpu_s / worker.span_s if worker.span_s else 0.0 for worker in workers]
+    cpu_share = max(shares, default=0.0)
+    lateness = summary(tally.late_ms)
+    cached_share, drift = tally.cached_share(), tally.drift()
 
     late_verdict = "client_bound" if cpu_share > OWN_CPU_SHARE_BOUND else "contended"
     checks = (
-        (late_verdict, "p99 loop lag, ms", lag["p99"], LOOP_LAG_P99_BOUND_MS),
+        (late_verdict, "p99 loop lag, ms", max(lags_p99_ms, default=0.0), LOOP_LAG_P99_BOUND_MS),
         (late_verdict, "p99 send lateness, ms", lateness["p99"], SEND_LATENESS_P99_BOUND_MS),
         ("cached", "share of cached prompt tokens", cached_share, CACHED_SHARE_BOUND),
         ("drifting", "change of the median chunk gap", drift, DRIFT_BOUND),
@@ -84,15 +149,27 @@ def assess(
     return {
         "verdict": crossed[0][0] if crossed else "valid",
         "crossed": [text for _, text in crossed],
-        "loop_lag_ms": lag,
+        "loop_lag_ms": summary([lag for worker in workers for lag in worker.lags_ms]),
         "send_lateness_ms": lateness,
-        "coalesced_share": coalesced_share,
+        "coalesced_share": tally.coalesced / tally.chunks if tally.chunks else None,
         "cpu_share": cpu_share,
-        "max_in_flight": max_in_flight,
+        "cpu_s": sum(worker.cpu_s for worker in workers),
+        "connections": sum(worker.connections for worker in workers),
+        "workers": [
+            {
+                "name": worker.name,
+                "cpu_share": share,
+                "connections": worker.connections,
+                "loop_lag_p99_ms": lag_p99_ms,
+            }
+            for worker, share, lag_p99_ms in zip(workers, shares, lags_p99_ms, strict=True)
+        ],
+        "max_in_flight": tally.max_in_flight(),
         "cached_share": cached_share,
         "drift": drift,
-        "prompts_differ": sum(turn.prompt_differs for turn in turns),
-        "assumed_chunks": sum(turn.assumed_chunks for turn in turns),
+        "prompts_told": tally.prompts_told,
+        "prompts_differ": tally.prompts_differ,
+        "assumed_chunks": tally.assumed_chunks,
     }
 
 
@@ -123,30 +200,3 @@ def shared_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
     while length < min(len(first), len(last)) and first[length] == last[length]:
         length += 1
     return length
-
-
-def _cached_share(turns: Sequence[DecodedTurn], shared_prefix_tokens: int) -> float | None:
-    """Cached prompt tokens beyond the shared prefix over prompt tokens, first turns only."""
-    told = [turn for turn in turns if turn.record.turn == 0 and turn.record.cached_tokens]
-    if not told:
-        zero = any(turn.record.cached_tokens == 0 for turn in turns)
-        return 0.0 if zero else None
-    sent = sum(turn.sent_tokens for turn in turns if turn.record.turn == 0)
-    beyond = sum(max(0, (turn.record.cached_tokens or 0) - shared_prefix_tokens) for turn in told)
-    return beyond / sent
-
-
-def _drift(turns: Sequence[DecodedTurn]) -> float | None:
-    """Relative change of the median chunk gap from the first half of all gaps to the second."""
-    gaps = sorted(
-        (later, later - earlier)
-        for turn in turns
-        for earlier, later in zip(turn.record.chunk_s, turn.record.chunk_s[1:], strict=False)
-        if later > earlier
-    )
-    if len(gaps) < DRIFT_LEAST_GAPS:
-        return None
-    half = len(gaps) // 2
-    first = median(gap for _, gap in gaps[:half])
-    second = median(gap for _, gap in gaps[half:])
-    return abs(second - first) / first
