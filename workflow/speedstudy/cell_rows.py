@@ -4,8 +4,9 @@ Pure: a record in, rows out. ``aggregate`` reads the records and makes tables of
 column is declared with its type; what a row does not have is null there.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from speedstudy.cells import Cell
@@ -71,9 +72,12 @@ CELL_COLUMNS = {
     "requests": WHOLE,
     "requests_ok": WHOLE,
     "completion_tokens": WHOLE,
+    "output_tok_per_joule": REAL,  # over the GPUs' own energy; null without GPUs
     **ACCEPTANCE,
+    "conditional": TEXT,  # the paper's AR_k for k = 1, 2, ... as a JSON list; null: unknown
     "al_request_mean": REAL,
     "acceptance_source": TEXT,
+    "cross_check": TEXT,  # of the sources that tell the same quantity; null: only one does
     **dict.fromkeys(RATES, REAL),
     **{f"{name}_{statistic}": REAL for name in LATENCIES for statistic in STATISTICS},
     "speedup_user": REAL,
@@ -123,14 +127,19 @@ def cell_row(cell: Cell, turns: Sequence[TurnRecord] | None) -> Row:
         return row
     metrics = measure(turns, cell.record)
     acceptance, rates, latency = metrics["acceptance"], metrics["throughput"], metrics["latency"]
+    tokens = sum(completion_tokens(turn) or 0 for turn in _ok(turns))
+    energy_j = (cell.record.get("telemetry") or {}).get("energy_j")
     return {
         **row,
         "requests": metrics["requests"]["total"],
         "requests_ok": metrics["requests"]["ok"],
-        "completion_tokens": sum(completion_tokens(turn) or 0 for turn in _ok(turns)),
+        "completion_tokens": tokens,
+        "output_tok_per_joule": tokens / energy_j if energy_j else None,
         **{name: acceptance["pooled"][name] for name in ACCEPTANCE},
+        "conditional": _list_text(acceptance["pooled"]["conditional"]),
         "al_request_mean": acceptance["per_request_mean"]["al"],
         "acceptance_source": acceptance["source"],
+        "cross_check": _cross_check(acceptance["cross_check"], _ok(turns)),
         **{name: rates[name] for name in RATES},
         **{
             f"{name}_{statistic}": latency[name][statistic]
@@ -138,6 +147,12 @@ def cell_row(cell: Cell, turns: Sequence[TurnRecord] | None) -> Row:
             for statistic in STATISTICS
         },
     }
+
+
+def _list_text(rates: Sequence[float | None] | None) -> str | None:
+    if rates is None:
+        return None
+    return json.dumps([None if rate is None else round(rate, 4) for rate in rates])
 
 
 def comparison(
@@ -226,6 +241,19 @@ def accepted_rows(cell: Cell, turns: Sequence[TurnRecord]) -> list[Row]:
 def _acceptance(cell: Cell, counts: Sequence[StepCounts]) -> Row:
     pooled = pool(counts, cell.record.get("first_token"))
     return {name: pooled[name] for name in ACCEPTANCE}
+
+
+def _cross_check(check: Mapping[str, Any] | None, turns: Sequence[TurnRecord]) -> str | None:
+    """Return what responses and server counters both tell and whether they tell the same.
+
+    A response that contradicts itself (its stream blocks, its lists and its totals) comes first.
+    """
+    conflicts = sum(turn.acceptance_conflict is not None for turn in turns)
+    if conflicts:
+        return f"differ: within {conflicts} of {len(turns)} responses"
+    if check is None or not check["compared"]:
+        return None
+    return f"{'agree' if check['agrees'] else 'differ'}: {', '.join(check['compared'])}"
 
 
 def _grouped(

@@ -5,9 +5,12 @@ estimated or drawn and never change a measurement, so they stay out of a cell's 
 imports nothing of ours.
 """
 
+import math
+import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -58,19 +61,44 @@ class HubArtifact(Model):
     gated: bool = Field(
         default=False, description="Whether its terms must be accepted and HF_TOKEN be set."
     )
-    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Full commit hash.")
-    files: tuple[str, ...] = Field(min_length=1)
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(
+        description="Full commit hash; null: not known yet. Such a study can be planned, and is "
+        "refused before any job starts."
+    )
+    files: tuple[str, ...] = Field(
+        min_length=1,
+        description="Their names; `model-{00001..00030}.safetensors` stands for thirty.",
+    )
     sha256: dict[str, Sha256] = Field(default_factory=dict, description="By file.")
+
+    @field_validator("files", mode="before")
+    @classmethod
+    def _ranges_written_out(cls, files: Any) -> Any:
+        return [name for file in files for name in _write_out(file)]
+
+
+def _write_out(file: str) -> list[str]:
+    """Replace ``{00001..00030}`` by each number, in as many digits as the first one has."""
+    found = re.search(r"\{(\d+)\.\.(\d+)\}", file)
+    if found is None:
+        return [file]
+    first, last = found.groups()
+    return [
+        f"{file[: found.start()]}{number:0{len(first)}d}{file[found.end() :]}"
+        for number in range(int(first), int(last) + 1)
+    ]
 
 
 class FileArtifact(Model):
-    """One local file, by a path relative to the project's root (or absolute)."""
+    """A local file or folder, by a path relative to the project's root (or absolute)."""
 
     kind: Literal["file"]
     licence: str
     path: str
-    sha256: Sha256 | None = Field(
-        default=None, description="None only for a file that you edit, such as your own prompts."
+    sha256: Sha256 | dict[str, Sha256] | None = Field(
+        default=None,
+        description="Of the file; by file for a folder, and those files are taken; null only for "
+        "a file that you edit, such as your own prompts.",
     )
 
 
@@ -85,7 +113,9 @@ class Source(Model):
     name: Name
     version: int = Field(ge=1, description="Raised when the source's candidates would change.")
     adapter: Name = Field(description="Module of speedstudy.collect that reads it.")
-    gives: Literal["prompts", "long_text"]
+    gives: Literal["prompts", "long_text", "comparison"] = Field(
+        description="comparison: rows that the selection is set beside and never chosen from."
+    )
     licence: str
     licence_url: str
     artifact: Artifact
@@ -96,16 +126,48 @@ class Source(Model):
         description="Least candidates by category, or texts by tier, that the pinned artifact "
         "gives: `collect` checks it, and a quota above the sum is refused before any job starts."
     )
+    counted: bool = Field(
+        default=True,
+        description="Whether these were counted in the files at the pinned revision. If not, they "
+        "are a lower bound from somewhere else, and `collect` says by how much it is off.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own.")
 
 
-class Embedder(Model):
-    """The sentence embedding that selection measures likeness with."""
+class SentenceTransformer(Model):
+    """A sentence-transformers model in files of ours, on this machine."""
 
+    kind: Literal["sentence_transformers"]
     name: Name
     artifact: Artifact
-    folder: str = Field(description="Folder of the model inside the artifact.")
-    batch_size: int = Field(ge=1)
+    folder: str = Field(description="Folder of the model inside the artifact; . for its root.")
+    precision: Literal["float64", "float32"] = Field(
+        default="float64",
+        description="Of the arithmetic. float64: the same bits on every machine. float32: in about "
+        "half the time, the same bits on machines of one kind only.",
+    )
+
+
+class EmbeddingEndpoint(Model):
+    """A model behind an OpenAI-compatible `/embeddings` route."""
+
+    kind: Literal["openai"]
+    name: Name
+    url: str = Field(pattern=r"^https?://", description="Up to and without `/embeddings`.")
+    model: str = Field(description="As the endpoint calls it.")
+    dimensions: int = Field(ge=1, description="Length of its vectors; another one is refused.")
+    shorten: bool = Field(
+        default=False, description="Ask for that length, of models that can give several."
+    )
+    max_chars: int = Field(ge=1, description="A longer text is cut: endpoints refuse, not cut.")
+    batch_size: int = Field(ge=1, description="Texts in one request.")
+    api_key_variable: str | None = Field(
+        default=None, description="Environment variable that holds the key; null: none is sent."
+    )
+
+
+Embedder = Annotated[SentenceTransformer | EmbeddingEndpoint, Field(discriminator="kind")]
+"""The sentence embedding that selection measures likeness with."""
 
 
 class Select(Model):
@@ -143,6 +205,16 @@ class Estimate(Model):
     decode_tok_per_s: float = Field(gt=0, description="Output tokens/s of one stream.")
 
 
+class Parallel(Model):
+    """How an engine is spread over its GPUs."""
+
+    tensor: int = Field(default=1, ge=1, description="GPUs that share each layer.")
+    data: int = Field(default=1, ge=1, description="Copies of the model behind one address.")
+    expert: int = Field(
+        default=1, ge=1, description="GPUs over which the experts of a mixture are laid out whole."
+    )
+
+
 class Engine(Model):
     """One inference engine and the settings that change what it computes."""
 
@@ -169,6 +241,14 @@ class Engine(Model):
     threads: int = Field(ge=0, description="Compute threads; 0: one per physical core.")
     kv_cache_gib: float | None = Field(gt=0, description="null: the engine decides.")
     gpus: int = Field(ge=0, description="GPUs that one engine uses; 0: it runs on the CPU.")
+    parallel: Parallel = Field(default=Parallel())
+    gpu_memory_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of each GPU's memory that it may take, as the engine itself counts it "
+        "(docs/engines.md); null: the engine decides.",
+    )
     extra_args: tuple[str, ...] = Field(
         default=(), description="Further flags of the engine's own command line."
     )
@@ -178,6 +258,21 @@ class Engine(Model):
         json_schema_extra={"scope": "run"},
     )
 
+    @model_validator(mode="after")
+    def _parallel_fits_gpus(self) -> "Engine":
+        ranks = self.parallel.tensor * self.parallel.data
+        if ranks != max(1, self.gpus):
+            raise ValueError(
+                f"engine {self.name}: parallel.tensor x parallel.data is {ranks} and gpus is "
+                f"{self.gpus}; make them equal"
+            )
+        if ranks % self.parallel.expert:
+            raise ValueError(
+                f"engine {self.name}: parallel.expert {self.parallel.expert} does not divide the "
+                f"{ranks} GPUs"
+            )
+        return self
+
 
 class Target(Model):
     """The model whose output is wanted."""
@@ -186,6 +281,25 @@ class Target(Model):
     artifact: Artifact
     format: Literal["gguf", "hf"] = Field(description="Of the artifact.")
     context_length: int = Field(ge=1, description="Longest sequence in tokens.")
+    memory_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="GPU memory in all that its weights and a little KV cache need; `plan` "
+        "shows it beside the GPUs of a session. null: not worth a word.",
+        json_schema_extra={"scope": "run"},
+    )
+    chat_template: dict[str, str | bool | int] = Field(
+        default_factory=dict,
+        description="Further variables of its chat template, such as enable_thinking or "
+        "reasoning_effort.",
+    )
+
+
+class Tree(Model):
+    """A draft that branches; its depth is the drafter's k."""
+
+    top_k: int = Field(ge=2, description="Branches kept at each depth.")
+    nodes: int = Field(ge=2, description="Draft tokens verified in one step, over all branches.")
 
 
 class Drafter(Model):
@@ -197,9 +311,23 @@ class Drafter(Model):
     max_ngram_size: int | None = Field(
         default=None, ge=1, description="Longest suffix that ngram looks up."
     )
+    min_ngram_size: int | None = Field(
+        default=None, ge=1, description="Shortest suffix that ngram looks up; null: the engine's."
+    )
+    tree: Tree | None = Field(default=None, description="null: a chain, as in the paper.")
+    synthetic_al: float | None = Field(
+        default=None,
+        gt=1,
+        description="Acceptance length that the engine is told to pretend, drafts unread: speed "
+        "at a given acceptance. Replies are nonsense then. null: real acceptance.",
+    )
+    tensor_parallel: int | None = Field(
+        default=None, ge=1, description="GPUs that share the draft model; null: the engine's way."
+    )
     artifact: Artifact | None = Field(
         default=None, description="Its weights, for the methods that have some of their own."
     )
+    format: Literal["gguf", "hf"] = Field(default="hf", description="Of the artifact.")
     targets: tuple[Name, ...] | None = Field(
         default=None, description="Targets that it was made for; null: any."
     )
@@ -229,6 +357,21 @@ class Drafter(Model):
             raise ValueError(
                 f"drafter {self.name}: max_ngram_size is set for method ngram and only for it"
             )
+        if (self.min_ngram_size or 1) > (self.max_ngram_size or 1):
+            raise ValueError(
+                f"drafter {self.name}: min_ngram_size {self.min_ngram_size} is above "
+                f"max_ngram_size {self.max_ngram_size}"
+            )
+        if self.synthetic_al is not None and self.synthetic_al > self.k + 1:
+            raise ValueError(
+                f"drafter {self.name}: synthetic_al {self.synthetic_al:g} needs k of at least "
+                f"{math.ceil(self.synthetic_al) - 1}, it is {self.k}"
+            )
+        if self.tree is not None and self.tree.nodes < self.k:
+            raise ValueError(
+                f"drafter {self.name}: a tree of depth k={self.k} has at least {self.k} nodes, "
+                f"not {self.tree.nodes}"
+            )
         return self
 
 
@@ -249,8 +392,46 @@ class Workload(Model):
         return self
 
 
+class Arrivals(Model):
+    """When the conversations of an open loop are due."""
+
+    kind: Literal["poisson", "gamma", "constant", "trace"]
+    rate_per_s: float | None = Field(
+        default=None, gt=0, description="Conversations a second, of all kinds but trace."
+    )
+    burstiness: float = Field(
+        default=1.0, gt=0, description="Shape of gamma gaps: 1 is Poisson, below 1 burstier."
+    )
+    offsets_s: tuple[Annotated[float, Field(ge=0)], ...] | None = Field(
+        default=None, description="Times of a trace, seconds from the start, in rising order."
+    )
+    seed: int = Field(default=0, ge=0, description="Of the random kinds.")
+
+    @model_validator(mode="after")
+    def _fields_fit_kind(self) -> "Arrivals":
+        if (self.kind == "trace") != (self.offsets_s is not None):
+            raise ValueError("arrivals: offsets_s is set for kind trace and only for it")
+        if (self.kind == "trace") == (self.rate_per_s is not None):
+            raise ValueError("arrivals: rate_per_s is set for every kind but trace")
+        if self.burstiness != 1 and self.kind != "gamma":
+            raise ValueError("arrivals: burstiness is set for kind gamma and only for it")
+        return self
+
+
+class Ramp(Model):
+    """How concurrency, or the rate of arrivals, rises to its full value at the start."""
+
+    seconds: float = Field(gt=0)
+    steps: int = Field(default=0, ge=0, description="Equal steps; 0 rises evenly.")
+
+
+def _absent(value: Any) -> bool:
+    """Leave a field out of the dump: a load without it has the hash it had before."""
+    return value is None
+
+
 class Load(Model):
-    """How a workload is sent: closed loop at each concurrency."""
+    """How a workload is sent: at each concurrency, in a closed loop unless it has arrivals."""
 
     name: Name
     workload: Workload
@@ -261,6 +442,19 @@ class Load(Model):
     max_tokens: int = Field(ge=1, description="Most output tokens of a turn.")
     ignore_eos: bool = Field(description="Pin every output to max_tokens.")
     warmup_requests: int = Field(ge=0, description="Sent first, on other prompts, never counted.")
+    arrivals: Arrivals | None = Field(
+        default=None,
+        exclude_if=_absent,
+        description="Open loop; `concurrency` is then the most in flight. Null: closed loop.",
+    )
+    ramp: Ramp | None = Field(default=None, exclude_if=_absent)
+    duration_s: float | None = Field(
+        default=None,
+        gt=0,
+        exclude_if=_absent,
+        description="Start conversations for so long, `requests` prompts over and over; null: "
+        "each once.",
+    )
     drafters: tuple[Name, ...] | None = Field(
         default=None, description="Keys of the drafters that run this load; null: all."
     )
@@ -291,6 +485,24 @@ class Figure(Model):
     diversity: Canvas
 
 
+class Sessions(Model):
+    """Sessions that a study wants: one engine and target with some drafters, by their keys."""
+
+    engine: Name
+    target: Name
+    drafters: tuple[Name, ...] = Field(min_length=1)
+
+
+class Server(Model):
+    """Who starts the engine."""
+
+    reuse: Literal["cell", "session"] = Field(
+        description="cell: every cell starts its own, the cleanest state. session: one start "
+        "serves all loads of an engine x target x drafter (docs/sessions.md). How often an engine "
+        "starts is no part of a cell's hash; its record says whether it was shared."
+    )
+
+
 class Study(Model):
     """One study: what is measured, on which data, and how it is drawn."""
 
@@ -308,7 +520,26 @@ class Study(Model):
     drafters: dict[Name, Drafter] = Field(min_length=1)
     loads: dict[Name, Load] = Field(min_length=1)
     samplings: dict[Name, Sampling] = Field(min_length=1)
+    sessions: tuple[Sessions, ...] | None = Field(
+        default=None, description="null: every engine with every target and every drafter."
+    )
+    server: Server
     figure: Figure
+
+    @model_validator(mode="after")
+    def _sessions_are_known(self) -> "Study":
+        for number, one in enumerate(self.sessions or ()):
+            wanted: list[tuple[str, str, Collection[str]]] = [
+                ("engine", one.engine, self.engines),
+                ("target", one.target, self.targets),
+                *(("drafter", name, self.drafters) for name in one.drafters),
+            ]
+            for what, name, known in wanted:
+                if name not in known:
+                    raise ValueError(
+                        f"sessions.{number}: no {what} {name}; the study has {', '.join(known)}"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Study":

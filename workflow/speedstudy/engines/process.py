@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +20,19 @@ from typing import Any
 
 import psutil
 
+from speedstudy.engines import guard
 from speedstudy.engines.kind import Launch
 from speedstudy.records import write_json
 
 STOP_GRACE_S = 10.0
 POLL_S = 0.1
 LOG_TAIL_LINES = 8
+LOG_ERRORS = 3
+ERROR = re.compile(r"\b[\w.]+(?:Error|Exception): .+")
+BUILT_BY_MAKE = {f".engines/{name}": f"make engine-{name}" for name in ("llamacpp", "vllm-cpu")}
+PID_FILE = "engine.pid.json"  # who runs here, so that `recover` can end stragglers
+
+Identity = Mapping[str, float]  # pid, and started: seconds since the epoch
 
 
 class EngineError(Exception):
@@ -54,9 +63,15 @@ class EngineProcess:
 
 
 def log_tail(log: Path) -> str:
-    """Return the last lines of a log on one line."""
+    """Return the last lines of a log on one line, and before them the last errors further up.
+
+    An engine of several processes goes on to say a lot after the one that matters has died.
+    """
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return " | ".join(line.strip() for line in lines[-LOG_TAIL_LINES:] if line.strip()) or "nothing"
+    further_up = (ERROR.search(line) for line in lines[:-LOG_TAIL_LINES])
+    errors = list(dict.fromkeys(found[0] for found in further_up if found))
+    told = [*errors[-LOG_ERRORS:], *lines[-LOG_TAIL_LINES:]]
+    return " | ".join(line.strip() for line in told if line.strip()) or "nothing"
 
 
 def free_port() -> int:
@@ -83,18 +98,41 @@ def free_port() -> int:
         return port
 
 
+def require_command(program: str) -> None:
+    """Check that the first word of a command line can be run.
+
+    Raises:
+        EngineError: It cannot; the message says how to get it, where we know.
+    """
+    if shutil.which(program) is not None:
+        return
+    for folder, target in BUILT_BY_MAKE.items():
+        if Path(program).is_relative_to(folder):
+            raise EngineError(f"there is no {program}; `{target}` builds it")
+    raise EngineError(
+        f"there is no {program}; install it (docs/engines.md), or set `command` of the engine"
+    )
+
+
 @contextmanager
 def running(launch: Launch, *, port: int, log: Path, pid_file: Path) -> Iterator[EngineProcess]:
     """Run an engine in its own process group and end the whole group on leaving.
 
     Args:
-        launch: Command line and environment.
+        launch: Command line, environment and files.
         port: The port that the command line names.
         log: Receives stdout and stderr, after one line with the command.
-        pid_file: Holds who runs it while it runs, so that ``recover`` can end stragglers.
+        pid_file: Holds who runs it while it runs.
+
+    Raises:
+        EngineError: The engine is not installed.
     """
-    command = [sys.executable, "-m", "speedstudy.engines.guard", str(os.getpid()), *launch.argv]
+    require_command(launch.argv[0])
+    # -P: beside the guard lie modules of ours, which are none of its business.
+    command = [sys.executable, "-P", guard.__file__, str(os.getpid()), *launch.argv]
     log.parent.mkdir(parents=True, exist_ok=True)
+    for path, text in launch.files.items():
+        path.write_text(text, encoding="utf-8")
     with log.open("wb") as sink:
         sink.write(f"$ {shlex.join(launch.argv)}\n".encode())
         sink.flush()
@@ -107,19 +145,40 @@ def running(launch: Launch, *, port: int, log: Path, pid_file: Path) -> Iterator
             start_new_session=True,
         )
     try:
-        write_json(pid_file, {"owner": _identity(os.getpid()), "engine": _identity(process.pid)})
+        write_json(pid_file, {"owner": identity(os.getpid()), "engine": identity(process.pid)})
         yield EngineProcess(process=process, url=f"http://127.0.0.1:{port}", log=log)
     finally:
         _end_group(process)
         pid_file.unlink(missing_ok=True)
 
 
-def _identity(pid: int) -> dict[str, float]:
+@contextmanager
+def owned(pid_file: Path) -> Iterator[None]:
+    """Name this process, which has no engine of its own, in a file while inside."""
+    write_json(pid_file, {"owner": identity(os.getpid())})
+    try:
+        yield
+    finally:
+        pid_file.unlink(missing_ok=True)
+
+
+def identity(pid: int) -> Identity:
     """Return the pid with its start time, so that a reused pid is not taken for ours."""
     try:
         return {"pid": pid, "started": psutil.Process(pid).create_time()}
     except psutil.NoSuchProcess:  # ended at once; `died` will say so
         return {"pid": pid, "started": 0.0}
+
+
+def is_alive(one: Identity) -> bool:
+    """Return whether this very process still runs; one that only waits to be reaped does not."""
+    try:
+        process = psutil.Process(int(one["pid"]))
+        started: float = process.create_time()
+        ended: bool = process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    return started == one["started"] and not ended
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
