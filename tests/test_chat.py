@@ -44,6 +44,14 @@ def test_ids_with_a_reply_between_are_the_ids_of_the_whole_conversation(tokenize
     assert [*first, *reply, *second] == expected
 
 
+def test_variables_of_the_study_reach_every_turn_of_the_template(tmp_path):
+    effort = "{{ '[' + effort + ']' }}" + CHATML
+    tokenizer = load_tokenizer(write_tiny_tokenizer(tmp_path, chat_template=effort))
+    first, second = conversation_ids(tokenizer, ["one", "two"], {"effort": "low"})
+    assert decode(tokenizer, first).startswith("[low]<|im_start|>user\none")
+    assert decode(tokenizer, second).startswith("<|im_end|>\n<|im_start|>user\ntwo")
+
+
 def test_end_of_turn_is_the_prefix_of_a_later_turn(tokenizer):
     end = end_of_turn_ids(tokenizer)
     assert decode(tokenizer, end) == "<|im_end|>\n"

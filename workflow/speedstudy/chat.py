@@ -8,7 +8,7 @@ This module imports nothing of ours.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,7 +38,9 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
 
 
 def conversation_ids(
-    tokenizer: "PreTrainedTokenizerBase", turns: Sequence[str]
+    tokenizer: "PreTrainedTokenizerBase",
+    turns: Sequence[str],
+    variables: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
     """Return, turn by turn, the ids to append before the model answers.
 
@@ -54,6 +56,8 @@ def conversation_ids(
     Args:
         tokenizer: From ``load_tokenizer``.
         turns: The user's turns, at least one.
+        variables: Further variables of the chat template, such as ``enable_thinking``. A template
+            ignores those that it does not know.
 
     Raises:
         ValueError: There is no turn, or the template refuses the conversation, or it changes
@@ -72,7 +76,7 @@ def conversation_ids(
     ids: list[tuple[int, ...]] = []
     for index, turn in enumerate(turns):
         messages.append({"role": "user", "content": turn})
-        text = _render(tokenizer, messages, generation_prompt=True)
+        text = _render(tokenizer, messages, generation_prompt=True, variables=variables or {})
         if index > 0:
             text = _after_last(text, mark, expected=index)
         ids.append(_encode(tokenizer, text))
@@ -97,7 +101,7 @@ def end_of_turn_ids(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": _REPLY_MARK},
     ]
-    text = _render(tokenizer, messages, generation_prompt=False)
+    text = _render(tokenizer, messages, generation_prompt=False, variables={})
     return _encode(tokenizer, _after_last(text, _REPLY_MARK, expected=1))
 
 
@@ -113,12 +117,13 @@ def _render(
     messages: Sequence[Mapping[str, str]],
     *,
     generation_prompt: bool,
+    variables: Mapping[str, Any],
 ) -> str:
     from jinja2 import TemplateError
 
     try:
         text: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=generation_prompt
+            list(messages), tokenize=False, add_generation_prompt=generation_prompt, **variables
         )
     except TemplateError as error:
         raise ValueError(f"the chat template refuses the conversation: {error}") from error

@@ -26,8 +26,8 @@ Lock = dict[str, dict[str, str]]
 
 
 def lock_key(artifact: Mapping[str, Any]) -> str | None:
-    """Return the artifact's name in the lock; None for kinds that it does not hold."""
-    if artifact["kind"] not in ("github", "hub"):
+    """Return the artifact's name in the lock; None for what it does not hold."""
+    if artifact["kind"] not in ("github", "hub") or artifact["revision"] is None:
         return None
     return f"{artifact['kind']}:{artifact['repo']}@{artifact['revision']}"
 

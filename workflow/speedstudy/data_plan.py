@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speedstudy.config import Artifact, Bucket, Drafter, Load, Study, Target
+from speedstudy.config import Artifact, Bucket, Drafter, Embedder, Load, Study, Target
 from speedstudy.engines.kind import ModelFormat
 from speedstudy.ids import Node, measured, node
 from speedstudy.versions import (
@@ -25,7 +25,8 @@ class DataPlan:
     Attributes:
         artifacts: Rule ``fetch``.
         candidates: Rule ``collect``; needs its artifact.
-        embeddings: Rule ``embed``; needs its candidates and the embedder's artifact.
+        embeddings: Rule ``embed``; needs its candidates and the embedder's artifact, if it is one.
+        compared: Those embeddings whose rows the selection is only compared with.
         selected: Rule ``select``; needs all embeddings, then all their candidates.
         models: Rule ``convert``; a model in ``hf`` format needs its artifact, one in an engine's
             own format needs the ``hf`` one.
@@ -36,6 +37,7 @@ class DataPlan:
     artifacts: dict[str, Node] = field(default_factory=dict)
     candidates: dict[str, Node] = field(default_factory=dict)
     embeddings: dict[str, Node] = field(default_factory=dict)
+    compared: dict[str, Node] = field(default_factory=dict)
     selected: dict[str, Node] = field(default_factory=dict)
     models: dict[str, Node] = field(default_factory=dict)
     buckets: dict[str, Node] = field(default_factory=dict)
@@ -52,7 +54,8 @@ def add_artifact(plan: DataPlan, artifact: Artifact, on_missing: str = "fail") -
     elif artifact.kind == "file":
         name = Path(artifact.path).stem
     else:
-        name = f"{artifact.repo.split('/')[1]}-{artifact.revision[:7]}"
+        commit = artifact.revision[:7] if artifact.revision else "unpinned"
+        name = f"{artifact.repo.split('/')[1]}-{commit}"
     name = re.sub(r"[^a-z0-9_.-]+", "-", name.lower())
     cfg = artifact.model_dump(mode="json")
     if on_missing == "skip":
@@ -75,27 +78,31 @@ def add_candidates(plan: DataPlan, study: Study, gives: str) -> tuple[Node, ...]
 def add_selected(plan: DataPlan, study: Study) -> Node:
     """Add the selected prompts and all that they come from."""
     candidates = add_candidates(plan, study, "prompts")
-    embedder = add_artifact(plan, study.embedder.artifact)
-    cfg = study.embedder.model_dump(mode="json", exclude={"artifact"})
-    embeddings = [
-        _add(
-            plan.embeddings,
-            node(one.id.split("--")[0], EMBED_VERSION, cfg, (one.id, embedder.id)),
-        )
-        for one in candidates
-    ]
+    embeddings = [_add_embeddings(plan, study.embedder, one) for one in candidates]
+    for one in add_candidates(plan, study, "comparison"):
+        _add(plan.compared, _add_embeddings(plan, study.embedder, one))
     needs = tuple(one.id for one in (*embeddings, *candidates))
     return _add(
         plan.selected, node("selected", SELECT_VERSION, study.select.model_dump(mode="json"), needs)
     )
 
 
+def _add_embeddings(plan: DataPlan, embedder: Embedder, candidates: Node) -> Node:
+    needs = [candidates.id]
+    if embedder.kind == "sentence_transformers":
+        needs.append(add_artifact(plan, embedder.artifact).id)
+    cfg = embedder.model_dump(mode="json", exclude={"artifact"})
+    name = candidates.id.split("--")[0]
+    return _add(plan.embeddings, node(name, EMBED_VERSION, cfg, tuple(needs)))
+
+
 def add_model(plan: DataPlan, target: Target, model_format: ModelFormat) -> Node:
     """Add the target in one format."""
-    if model_format == "hf":
+    if model_format in ("hf", "gguf"):
         artifact = add_artifact(plan, target.artifact)
-        cfg: dict[str, str] = {"from": target.format, "to": "hf"}
-        return _add(plan.models, node(f"{target.name}--hf", CONVERT_VERSION, cfg, (artifact.id,)))
+        cfg: dict[str, str] = {"from": target.format, "to": model_format}
+        name = f"{target.name}--{model_format}"
+        return _add(plan.models, node(name, CONVERT_VERSION, cfg, (artifact.id,)))
     hf_model = add_model(plan, target, "hf")
     cfg = {"from": "hf", "to": model_format}
     return _add(
@@ -109,7 +116,7 @@ def add_draft_model(plan: DataPlan, drafter: Drafter, model_format: ModelFormat)
     if drafter.artifact is None:
         return None
     artifact = add_artifact(plan, drafter.artifact)
-    cfg = {"from": "hf", "to": model_format}
+    cfg = {"from": drafter.format, "to": model_format}
     made = node(f"{drafter.name}--{model_format}", CONVERT_VERSION, cfg, (artifact.id,))
     return _add(plan.models, made)
 
@@ -133,6 +140,8 @@ def add_workload(plan: DataPlan, study: Study, load: Load, target: Target) -> No
         "warmup": load.warmup_requests,
         "seed": seed,
     }
+    if target.chat_template:
+        cfg["chat_template"] = target.chat_template
     return _add(
         plan.workloads,
         node(f"{load.name}--{target.name}", TOKENIZE_VERSION, cfg, (hf_model.id, prompts.id)),

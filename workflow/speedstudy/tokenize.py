@@ -59,7 +59,7 @@ def make_workload(
         rows: ``question_id``, ``category`` and ``turns`` in the order of the selection.
         tokenizer: The target's.
         config: ``workload`` (its ``ids``: ``real`` or ``random``), ``categories``, ``requests``,
-            ``warmup``, ``seed``.
+            ``warmup``, ``seed``; optional ``chat_template``, further variables of the template.
 
     Returns:
         The measured prompts and the warm-up's; no prompt is in both.
@@ -79,7 +79,7 @@ def make_workload(
     prompts = []
     for row in ordered[: requests + warmup]:
         try:
-            turns = conversation_ids(tokenizer, row["turns"])
+            turns = conversation_ids(tokenizer, row["turns"], config.get("chat_template"))
         except ValueError as error:
             raise ValueError(f"prompt {row['question_id']}: {error}") from error
         prompt = Prompt(
