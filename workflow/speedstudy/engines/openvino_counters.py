@@ -1,17 +1,21 @@
 """The Prometheus counters of the OpenVINO server, under vLLM's names.
 
-Only what is known is there: no ``vllm:spec_decode_num_draft_tokens``, because prompt lookup does
-not tell how much it drafts. ``vllm:spec_decode_num_drafts`` counts every verify step, whether it
-drafted or not; vLLM's own counts the drafted ones.
+Only what is known is there. With an EAGLE-3 head the counters mean what they mean in vLLM. Prompt
+lookup does not tell how much it drafts: then there is no ``vllm:spec_decode_num_draft_tokens``, and
+``vllm:spec_decode_num_drafts`` counts every verify step, whether it drafted or not.
 """
 
 from prometheus_client import CollectorRegistry, Counter
+
+from speedstudy.engines.openvino_protocol import Verify
 
 
 class Counters:
     """Counters since the start of the server, each with the label ``model_name``."""
 
-    def __init__(self, registry: CollectorRegistry, model: str, draft_tokens: int) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, model: str, draft_tokens: int, *, drafted_known: bool
+    ) -> None:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"vllm:{name}", text, ["model_name"], registry=registry).labels(model)
 
@@ -24,10 +28,14 @@ class Counters:
             registry=registry,
         )
         self._model = model
-        self._drafts: Counter | None = None
-        self._accepted_at: list[Counter] = []
+        self._drafted: Counter | None = None
+        if drafted_known:
+            self._drafted = counter("spec_decode_num_draft_tokens", "Drafted tokens")
         if draft_tokens:
-            self._drafts = counter("spec_decode_num_drafts", "Verify steps, drafted or not")
+            self._drafts = counter(
+                "spec_decode_num_drafts",
+                "Verify steps that drafted" if drafted_known else "Verify steps, drafted or not",
+            )
             self._accepted = counter("spec_decode_num_accepted_tokens", "Accepted draft tokens")
             per_position = Counter(
                 "vllm:spec_decode_num_accepted_tokens_per_pos",
@@ -41,14 +49,16 @@ class Counters:
         """Count a request's prompt."""
         self._prompt_tokens.inc(tokens)
 
-    def step(self, tokens: int, *, first: bool) -> None:
-        """Count what one step gave one request; ``first`` is the prefill's token."""
+    def step(self, tokens: int, verify: Verify | None) -> None:
+        """Count what one step gave one request."""
         self._generation_tokens.inc(tokens)
-        if self._drafts is None or first or not tokens:
+        if verify is None or verify.drafted == 0:
             return
         self._drafts.inc()
-        self._accepted.inc(tokens - 1)
-        for counter in self._accepted_at[: tokens - 1]:
+        if self._drafted is not None and verify.drafted is not None:
+            self._drafted.inc(verify.drafted)
+        self._accepted.inc(verify.accepted)
+        for counter in self._accepted_at[: verify.accepted]:
             counter.inc()
 
     def finished(self, reason: str) -> None:

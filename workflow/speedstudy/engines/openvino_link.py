@@ -7,17 +7,10 @@ import queue
 import sys
 import threading
 
+from speedstudy.engines.openvino_messages import Cancel, Dead, Ready, Refused, Step, Submit
+from speedstudy.engines.openvino_options import WorkerOptions
 from speedstudy.engines.openvino_protocol import CompletionRequest
-from speedstudy.engines.openvino_worker import (
-    Cancel,
-    Dead,
-    Ready,
-    Refused,
-    Step,
-    Submit,
-    WorkerOptions,
-    run_worker,
-)
+from speedstudy.engines.openvino_worker import run_worker
 
 
 class EngineFailed(Exception):

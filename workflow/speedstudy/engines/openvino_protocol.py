@@ -50,6 +50,8 @@ class Limits:
         context_tokens: Longest prompt plus reply of the model.
         cache_tokens: Tokens that the key/value cache holds, ``draft_tokens`` included.
         draft_tokens: Tokens drafted per step, 0 without a drafter.
+        drafted_known: Whether each step tells how much it drafted.
+        greedy_only: Refuse to sample, since the drafter would change the text.
     """
 
     model: str
@@ -57,6 +59,8 @@ class Limits:
     context_tokens: int
     cache_tokens: int
     draft_tokens: int
+    drafted_known: bool
+    greedy_only: bool
 
 
 class RequestError(Exception):
@@ -102,6 +106,11 @@ def parse_request(body: bytes, limits: Limits) -> CompletionRequest:
     outside = next((i for i in request.prompt if not 0 <= i < limits.vocabulary), None)
     if outside is not None:
         raise RequestError(f"prompt: token id {outside} is not in 0..{limits.vocabulary - 1}")
+    if request.temperature > 0 and limits.greedy_only:
+        raise RequestError(
+            "temperature: with an EAGLE-3 head OpenVINO GenAI samples other text than without; "
+            "give 0"
+        )
     total = len(request.prompt) + request.max_tokens
     if total > limits.context_tokens:
         raise RequestError(
@@ -121,6 +130,34 @@ def reserved_tokens(total_tokens: int, draft_tokens: int) -> int:
     return -(-(total_tokens + draft_tokens) // BLOCK_TOKENS) * BLOCK_TOKENS
 
 
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """One verify step of one request.
+
+    Attributes:
+        drafted: Tokens that the drafter proposed; None: the engine does not tell.
+        accepted: How many of them the target took.
+    """
+
+    drafted: int | None
+    accepted: int
+
+
+def eagle3_draft_length(draft_tokens: int, max_tokens: int, emitted: int) -> int:
+    """Return how many tokens GenAI's EAGLE-3 pipeline drafts in a verify step.
+
+    It drafts k in every step after the prefill, but never past the length limit: the step's last
+    token is the target's own. Nothing of the API that serves several requests tells it; a test
+    holds the rule against the engine's counters and against a drafter that is always right.
+
+    Args:
+        draft_tokens: k.
+        max_tokens: Most tokens of the reply.
+        emitted: Tokens of the reply before the step.
+    """
+    return min(draft_tokens, max_tokens - 1 - emitted)
+
+
 @dataclass(kw_only=True)
 class Completion:
     """One reply while it grows; turns steps into response bodies.
@@ -130,8 +167,8 @@ class Completion:
         created: Unix time, whole seconds.
         request: What was asked.
         draft_tokens: k of the drafter, None without one.
-        step_sizes: Tokens of each engine step so far, in order. The first is the prefill's token:
-            GenAI drafts only after it, so it is no verify step.
+        verified: The verify steps so far, in order. GenAI drafts only after the prefill's token,
+            so what gave that one is not among them.
         token_ids: All ids so far.
         finish_reason: ``stop`` or ``length`` once the engine said so.
     """
@@ -140,15 +177,17 @@ class Completion:
     created: int
     request: CompletionRequest
     draft_tokens: int | None
-    step_sizes: list[int] = field(default_factory=list)
+    verified: list[Verify] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
 
-    def add_step(self, token_ids: Sequence[int], finish_reason: str | None) -> None:
+    def add_step(
+        self, token_ids: Sequence[int], finish_reason: str | None, verify: Verify | None
+    ) -> None:
         """Take in what one engine step gave this request."""
-        if token_ids:
-            self.step_sizes.append(len(token_ids))
-            self.token_ids.extend(token_ids)
+        self.token_ids.extend(token_ids)
+        if verify is not None:
+            self.verified.append(verify)
         self.finish_reason = finish_reason
 
     def event(self, token_ids: Sequence[int], text: str) -> dict[str, Any]:
@@ -194,31 +233,34 @@ class Completion:
     def _metrics(self) -> dict[str, Any] | None:
         if self.draft_tokens is None:
             return None
-        accepted = [size - 1 for size in self.step_sizes[1:]]
-        return {"speculative_decoding": speculative_decoding(accepted, self.draft_tokens)}
+        return {"speculative_decoding": speculative_decoding(self.verified, self.draft_tokens)}
 
 
-def speculative_decoding(accepted: Sequence[int], draft_tokens: int) -> dict[str, Any]:
+def speculative_decoding(verified: Sequence[Verify], draft_tokens: int) -> dict[str, Any]:
     """Return the fields of vLLM's per-request acceptance object.
 
-    ``accepted`` holds the accepted drafts of every verify step, of those too that drafted
-    nothing. That is what the stream shows; how much prompt lookup proposed is told nowhere, so
-    each field that needs it is null. A step that an end-of-text token cut counts the drafts that
+    Where the drafted tokens are known they mean what they mean in vLLM: only steps that drafted
+    something are counted. Where they are not (prompt lookup), every verify step is, and each field
+    that needs them is null. Then too, a step that an end-of-text token cut counts the drafts that
     were emitted, which can be fewer than were accepted.
 
     Args:
-        accepted: Accepted drafts of each verify step, in order.
+        verified: The verify steps, in order.
         draft_tokens: Most tokens that a step may draft.
     """
+    counted = [step for step in verified if step.drafted != 0]
+    accepted = [step.accepted for step in counted]
+    told = [step.drafted for step in counted if step.drafted is not None]
+    drafted = told if len(told) == len(counted) else None
     steps, total = len(accepted), sum(accepted)
     return {
         "mean_acceptance_length": 1 + total / steps if steps else None,
-        "draft_acceptance_rate": None,
+        "draft_acceptance_rate": total / sum(drafted) if drafted else None,
         "acceptance_histogram": [accepted.count(length) for length in range(draft_tokens + 1)],
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": total,
-        "num_draft_tokens": None,
+        "num_draft_tokens": None if drafted is None else sum(drafted),
         "num_spec_tokens": draft_tokens,
-        "per_step_accepted": list(accepted),
-        "per_step_drafted": None,
+        "per_step_accepted": accepted,
+        "per_step_drafted": drafted,
     }

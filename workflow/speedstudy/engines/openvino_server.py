@@ -24,22 +24,18 @@ from tokenizers import Tokenizer
 
 from speedstudy.engines.openvino_counters import Counters
 from speedstudy.engines.openvino_link import EngineFailed, Worker
+from speedstudy.engines.openvino_messages import Refused, Step
+from speedstudy.engines.openvino_options import CACHE_BYTES, WorkerOptions, read_facts
 from speedstudy.engines.openvino_protocol import (
     Completion,
     Limits,
     RequestError,
     parse_request,
 )
-from speedstudy.engines.openvino_worker import (
-    CACHE_BYTES,
-    Refused,
-    Step,
-    WorkerOptions,
-    read_facts,
-)
 
 MAX_BODY_BYTES = 16 * 2**20  # a prompt of 2 million ids; the model's context is checked after
 SHUTDOWN_TIMEOUT_S = 1.0
+METHODS = ("none", "ngram", "eagle3")
 
 
 class TextDecoder:
@@ -71,7 +67,9 @@ class CompletionServer:
         self._limits = limits
         self._tokenizer = tokenizer
         self._registry = registry
-        self._counters = Counters(registry, limits.model, limits.draft_tokens)
+        self._counters = Counters(
+            registry, limits.model, limits.draft_tokens, drafted_known=limits.drafted_known
+        )
 
     def app(self) -> web.Application:
         """Return the application."""
@@ -106,8 +104,8 @@ class CompletionServer:
                 if not isinstance(item, Step):
                     message = item.message if isinstance(item, Refused) else str(item)
                     return await reply.fail(message) if reply else _failure(message)
-                completion.add_step(item.token_ids, item.finish_reason)
-                self._counters.step(len(item.token_ids), first=len(completion.step_sizes) == 1)
+                completion.add_step(item.token_ids, item.finish_reason, item.verify)
+                self._counters.step(len(item.token_ids), item.verify)
                 if reply:
                     text = ""
                     if not request.return_token_ids:
@@ -190,8 +188,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--served-model-name", required=True, help="name that requests carry")
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, required=True, help="TCP port to listen on")
-    add("--method", choices=("none", "ngram"), default="none", help="ngram is prompt lookup")
-    add("--num-draft-tokens", type=int, default=3, help="most tokens drafted per step (ngram)")
+    add("--method", choices=METHODS, default="none", help="ngram is prompt lookup")
+    add("--draft-model", type=Path, help="folder of the EAGLE-3 head (eagle3)")
+    add("--num-draft-tokens", type=int, default=3, help="most tokens drafted per step")
     add("--max-ngram-size", type=int, default=3, help="longest suffix looked up, tokens (ngram)")
     add("--precision", choices=("f32", "bf16"), default="f32", help="of the computation")
     add("--kv-cache-precision", choices=tuple(CACHE_BYTES), default="f32", help="of the cache")
@@ -206,7 +205,8 @@ def read_options(arguments: argparse.Namespace) -> WorkerOptions:
     """Return the worker's options.
 
     Raises:
-        ValueError: Numbers that are not positive, or precisions that OpenVINO does not combine.
+        ValueError: Numbers that are not positive, precisions that OpenVINO does not combine, or
+            a draft model where none is wanted or the other way round.
     """
     for name in (
         "num_draft_tokens",
@@ -224,10 +224,13 @@ def read_options(arguments: argparse.Namespace) -> WorkerOptions:
             f"--kv-cache-precision {arguments.kv_cache_precision} does not go with --precision "
             f"{arguments.precision}; give {arguments.precision} or u8"
         )
+    if (arguments.method == "eagle3") != (arguments.draft_model is not None):
+        raise ValueError("--draft-model goes with --method eagle3 and only with it")
     return WorkerOptions(
         model=arguments.model,
+        draft_model=arguments.draft_model,
         method=arguments.method,
-        draft_tokens=arguments.num_draft_tokens if arguments.method == "ngram" else 0,
+        draft_tokens=0 if arguments.method == "none" else arguments.num_draft_tokens,
         max_ngram_size=arguments.max_ngram_size,
         precision=arguments.precision,
         kv_cache_precision=arguments.kv_cache_precision,
@@ -257,6 +260,8 @@ def main() -> int:
             context_tokens=facts.context_tokens,
             cache_tokens=facts.cache_tokens,
             draft_tokens=options.draft_tokens,
+            drafted_known=options.method == "eagle3",
+            greedy_only=options.method == "eagle3",
         )
         tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
         app = CompletionServer(worker, limits, tokenizer, CollectorRegistry()).app()

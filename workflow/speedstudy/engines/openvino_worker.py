@@ -7,11 +7,19 @@ one step too long.
 
 What the pipeline (GenAI 2026.4.1) does, found by trial and held by the tests:
 
-* The first token of a reply comes from the prefill alone; prompt lookup drafts only after it.
+* The first token of a reply comes from the prefill alone; both methods draft only after it.
   After each step a handle holds at most one output: 1 + accepted tokens of that verify step.
 * Prompt lookup looks for the longest suffix of at most ``max_ngram_size`` tokens, down to one
   token, takes what follows its earliest occurrence, and never drafts past ``max_new_tokens``, so
   that the last step is not cut by the length. It tells nowhere how much it drafted.
+* An EAGLE-3 head drafts k tokens in every other step, fewer only near the length limit
+  (``eagle3_draft_length``), and up to an end-of-text token that it drafts itself, whether the
+  request ignores that token or not; nothing tells when. So that what was drafted is known, such a
+  request gets an end-of-text token that no model can give, and replies are ended here: the engine
+  goes on, and its request is cancelled, which costs a part of one step. Greedy text stays what it
+  is without a head; sampled text becomes garbage, so it is refused.
+* ``generate()`` counts drafted and accepted tokens, leaving out the step that ends a request;
+  ``step()``, which alone serves requests that come and go, has no counters.
 * The end-of-text token is part of the ids, with finish reason STOP.
 * A prompt longer than ``max_num_batched_tokens`` is prefilled in several steps (dynamic split
   fuse), which give no output for it. 2,048, vLLM's default as well, keeps a 1,000-token prompt
@@ -23,133 +31,22 @@ What the pipeline (GenAI 2026.4.1) does, found by trial and held by the tests:
 """
 
 import ctypes
-import json
 import signal
 import sys
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from speedstudy.engines.guard import PR_SET_PDEATHSIG
-from speedstudy.engines.openvino_protocol import BLOCK_TOKENS, reserved_tokens
-
-CACHE_BYTES = {"f32": 4.0, "bf16": 2.0, "u8": 1.0}
-U8_SCALE_BYTES = 8  # a float32 scale and zero point beside each head's vector
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
-    """How the pipeline is built.
-
-    Attributes:
-        model: Folder of the OpenVINO IR.
-        method: ``none`` or ``ngram`` (prompt lookup).
-        draft_tokens: Most tokens drafted per step; 0 for ``none``.
-        max_ngram_size: Longest suffix that prompt lookup searches, in tokens.
-        precision: Of the computation, ``f32`` or ``bf16``.
-        kv_cache_precision: Of the key/value cache, ``f32``, ``bf16`` or ``u8``.
-        threads: Inference threads.
-        max_num_seqs: Most requests in the batch.
-        max_num_batched_tokens: Most tokens in one step.
-        cache_gib: Size of the key/value cache in GiB.
-    """
-
-    model: Path
-    method: str
-    draft_tokens: int
-    max_ngram_size: int
-    precision: str
-    kv_cache_precision: str
-    threads: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    cache_gib: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """What requests must respect: sizes in tokens, ids that end a reply."""
-
-    vocabulary: int
-    context_tokens: int
-    cache_tokens: int
-    end_token_ids: frozenset[int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submit:
-    """Message to the worker: a new request."""
-
-    request_id: int
-    prompt: list[int]
-    max_tokens: int
-    temperature: float
-    seed: int | None
-    ignore_eos: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cancel:
-    """Message to the worker: nobody waits for this request any more."""
-
-    request_id: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """Message from the worker: what one engine step gave one request."""
-
-    request_id: int
-    token_ids: list[int]
-    finish_reason: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """Message from the worker: the engine did not take or keep this request."""
-
-    request_id: int
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ready:
-    """Message from the worker, the first: the pipeline is built."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dead:
-    """Message from the worker, the last: the engine failed."""
-
-    message: str
-
-
-def read_facts(options: WorkerOptions) -> ModelFacts:
-    """Return the model's limits from ``config.json`` and ``generation_config.json``.
-
-    Raises:
-        ValueError: The folder is no converted model.
-    """
-    for name in ("openvino_model.xml", "config.json", "generation_config.json"):
-        if not (options.model / name).is_file():
-            raise ValueError(f"{options.model}: no {name}; convert the model first")
-    config = json.loads((options.model / "config.json").read_text(encoding="utf-8"))
-    generation = json.loads((options.model / "generation_config.json").read_text(encoding="utf-8"))
-    end = generation.get("eos_token_id", config.get("eos_token_id"))
-    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    vector_bytes = head_dim * CACHE_BYTES[options.kv_cache_precision]
-    if options.kv_cache_precision == "u8":
-        vector_bytes += U8_SCALE_BYTES
-    token_bytes = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * vector_bytes
-    blocks = int(options.cache_gib * 2**30 / (token_bytes * BLOCK_TOKENS))
-    return ModelFacts(
-        vocabulary=config["vocab_size"],
-        context_tokens=config["max_position_embeddings"],
-        cache_tokens=blocks * BLOCK_TOKENS,
-        end_token_ids=frozenset([end] if isinstance(end, int) else end or []),
-    )
+from speedstudy.engines.openvino_messages import Dead, Ready, Refused, Step, Submit
+from speedstudy.engines.openvino_options import ModelFacts, WorkerOptions, read_facts
+from speedstudy.engines.openvino_protocol import (
+    BLOCK_TOKENS,
+    Verify,
+    eagle3_draft_length,
+    reserved_tokens,
+)
 
 
 def run_worker(connection: Connection, options: WorkerOptions) -> None:
@@ -173,12 +70,6 @@ def run_worker(connection: Connection, options: WorkerOptions) -> None:
 def _build_pipeline(options: WorkerOptions, facts: ModelFacts) -> Any:
     import openvino_genai as genai
 
-    scheduler = genai.SchedulerConfig()
-    scheduler.num_kv_blocks = facts.cache_tokens // BLOCK_TOKENS
-    scheduler.max_num_batched_tokens = options.max_num_batched_tokens
-    scheduler.max_num_seqs = options.max_num_seqs
-    scheduler.enable_prefix_caching = False
-    scheduler.dynamic_split_fuse = True
     properties: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": options.precision,
         "KV_CACHE_PRECISION": options.kv_cache_precision,
@@ -187,9 +78,51 @@ def _build_pipeline(options: WorkerOptions, facts: ModelFacts) -> Any:
         # A pinned thread can't move away from the client, which shares the cores with it.
         "ENABLE_CPU_PINNING": False,
     }
+    drafting: dict[str, Any] = {}
     if options.method == "ngram":
-        properties["prompt_lookup"] = True
-    return genai.ContinuousBatchingPipeline(str(options.model), scheduler, "CPU", properties)
+        drafting["prompt_lookup"] = True
+    if options.method == "eagle3":
+        # That it is a head stands in its IR. Given no scheduler, it would get a part of the
+        # target's cache in whole GiB.
+        drafting["draft_model"] = genai.draft_model(
+            str(options.draft_model),
+            "CPU",
+            scheduler_config=_scheduler(options, facts),
+            **properties,
+        )
+    return genai.ContinuousBatchingPipeline(
+        str(options.model), _scheduler(options, facts), "CPU", {**properties, **drafting}
+    )
+
+
+def _scheduler(options: WorkerOptions, facts: ModelFacts) -> Any:
+    import openvino_genai as genai
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = facts.cache_tokens // BLOCK_TOKENS
+    scheduler.max_num_batched_tokens = options.max_num_batched_tokens
+    # Requests that were cancelled are in the next step beside the new ones.
+    scheduler.max_num_seqs = 2 * options.max_num_seqs
+    scheduler.enable_prefix_caching = False
+    scheduler.dynamic_split_fuse = True
+    return scheduler
+
+
+@dataclass(kw_only=True)
+class _Live:
+    """A request in the engine.
+
+    Attributes:
+        request: What was asked.
+        handle: The engine's.
+        reserved: Cache tokens set aside for it.
+        emitted: Tokens of the reply so far.
+    """
+
+    request: Submit
+    handle: Any
+    reserved: int
+    emitted: int = 0
 
 
 class StepLoop:
@@ -205,16 +138,19 @@ class StepLoop:
         self._pipeline = pipeline
         self._options = options
         self._facts = facts
+        self._ends_replies = options.method == "eagle3"
         self._waiting: deque[Submit] = deque()
-        self._live: dict[int, tuple[Any, int]] = {}  # handle, reserved cache tokens
+        self._live: dict[int, _Live] = {}
+        self._leaving = 0  # cache tokens of cancelled requests, which the next step frees
 
     def run(self) -> None:
         """Serve until the connection closes (EOFError) or the engine throws."""
         while True:
             self._receive()
             self._admit()
-            if self._live:
+            if self._live or (self._waiting and self._leaving):
                 self._pipeline.step()
+                self._leaving = 0
                 news = self._collect()
                 if news:
                     self._connection.send(news)
@@ -229,16 +165,20 @@ class StepLoop:
                 self._waiting = deque(
                     w for w in self._waiting if w.request_id != message.request_id
                 )
-                handle, _ = self._live.pop(message.request_id, (None, 0))
-                if handle is not None:
-                    handle.cancel()  # the next step frees its cache blocks
+                live = self._live.pop(message.request_id, None)
+                if live is not None:
+                    self._cancel(live)
+
+    def _cancel(self, live: _Live) -> None:
+        live.handle.cancel()
+        self._leaving += live.reserved
 
     def _admit(self) -> None:
         while self._waiting and len(self._live) < self._options.max_num_seqs:
             request = self._waiting[0]
             total = len(request.prompt) + request.max_tokens
             reserve = reserved_tokens(total, self._options.draft_tokens)
-            held = sum(reserved for _, reserved in self._live.values())
+            held = self._leaving + sum(live.reserved for live in self._live.values())
             if held + reserve > self._facts.cache_tokens:
                 return
             self._waiting.popleft()
@@ -247,7 +187,9 @@ class StepLoop:
             except RuntimeError as error:
                 self._connection.send([Refused(request_id=request.request_id, message=str(error))])
             else:
-                self._live[request.request_id] = (handle, reserve)
+                self._live[request.request_id] = _Live(
+                    request=request, handle=handle, reserved=reserve
+                )
 
     def _add(self, request: Submit) -> Any:
         import numpy as np
@@ -256,16 +198,20 @@ class StepLoop:
 
         config = genai.GenerationConfig()
         config.max_new_tokens = request.max_tokens
-        config.ignore_eos = request.ignore_eos
-        if not request.ignore_eos:
+        config.ignore_eos = request.ignore_eos or self._ends_replies
+        if self._ends_replies:
+            config.eos_token_id = self._facts.vocabulary  # the first id that there is not
+            config.stop_token_ids = {self._facts.vocabulary}
+        elif not request.ignore_eos:
             config.stop_token_ids = set(self._facts.end_token_ids)
         config.do_sample = request.temperature > 0
         if config.do_sample:
             config.temperature = request.temperature
             if request.seed is not None:
                 config.rng_seed = request.seed
-        if self._options.method == "ngram":
+        if self._options.method != "none":
             config.num_assistant_tokens = self._options.draft_tokens
+        if self._options.method == "ngram":
             config.max_ngram_size = self._options.max_ngram_size
         prompt = ov.Tensor(np.array([request.prompt], dtype=np.int64))
         return self._pipeline.add_request(request.request_id, prompt, config)
@@ -278,21 +224,53 @@ class StepLoop:
             genai.GenerationFinishReason.LENGTH: "length",
         }
         news: list[Step | Refused] = []
-        for request_id, (handle, _) in list(self._live.items()):
-            while handle.can_read():
-                for output in handle.read().values():
-                    news.append(
-                        Step(
-                            request_id=request_id,
-                            token_ids=list(output.generated_ids),
-                            finish_reason=reasons.get(output.finish_reason),
-                        )
-                    )
-            status = handle.get_status()
-            if status == genai.GenerationStatus.RUNNING:
+        for request_id, live in list(self._live.items()):
+            ended = False
+            while not ended and live.handle.can_read():
+                for output in live.handle.read().values():
+                    reason = reasons.get(output.finish_reason)
+                    step = self._step(live, list(output.generated_ids), reason)
+                    news.append(step)
+                    ended = step.finish_reason is not None
+            status = live.handle.get_status()
+            if status == genai.GenerationStatus.RUNNING and not ended:
                 continue
             del self._live[request_id]
-            if status != genai.GenerationStatus.FINISHED:
+            if status == genai.GenerationStatus.RUNNING:
+                self._cancel(live)
+            elif status != genai.GenerationStatus.FINISHED:
                 message = f"the engine ended the request with status {status.name}"
                 news.append(Refused(request_id=request_id, message=message))
         return news
+
+    def _step(self, live: _Live, token_ids: list[int], reason: str | None) -> Step:
+        """Account for what a step gave a request; ends the reply where that is for us to do.
+
+        Raises:
+            RuntimeError: More was accepted than can have been drafted.
+        """
+        verify = None
+        if self._options.method != "none" and live.emitted and token_ids:
+            verify = self._verify(live, len(token_ids) - 1)
+        if self._ends_replies and not live.request.ignore_eos:
+            for index, token_id in enumerate(token_ids):
+                if token_id in self._facts.end_token_ids:
+                    token_ids, reason = token_ids[: index + 1], "stop"
+                    break
+        live.emitted += len(token_ids)
+        return Step(
+            request_id=live.request.request_id,
+            token_ids=token_ids,
+            finish_reason=reason,
+            verify=verify,
+        )
+
+    def _verify(self, live: _Live, accepted: int) -> Verify:
+        if self._options.method == "ngram":
+            return Verify(drafted=None, accepted=accepted)
+        drafted = eagle3_draft_length(
+            self._options.draft_tokens, live.request.max_tokens, live.emitted
+        )
+        if accepted > drafted:
+            raise RuntimeError(f"{accepted} draft tokens accepted of {drafted}; another version?")
+        return Verify(drafted=drafted, accepted=accepted)
