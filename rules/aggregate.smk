@@ -10,6 +10,7 @@ OUTPUTS:
     results/tables/categories.parquet      one row a cell and category
     results/tables/accepted.parquet        how many steps accepted how many tokens
     results/tables/lossless.csv            replies that a drafter changed, and by what gap
+    results/tables/agreement.csv           share of equal replies, drafters' and the engine's own
     results/study.json                     the resolved study, versions, hardware
 """
 
@@ -46,7 +47,8 @@ rule check_lossless:
         workloads=expand("results/workloads/{workload}.parquet", workload=PLAN.data.workloads),
         models=expand("resources/models/{model}/config.json", model=HF_MODELS),
     output:
-        "results/tables/lossless.csv",
+        differences="results/tables/lossless.csv",
+        agreement="results/tables/agreement.csv",
     log:
         "logs/check_lossless.log",
     conda:
@@ -57,7 +59,8 @@ rule check_lossless:
         models=lambda wildcards, input: [str(Path(path).parent) for path in input.models],
     shell:
         "speedstudy check-lossless --config {params.cfg:q} --cells results/cells"
-        " --workloads {input.workloads} --models {params.models} --out {output} 2> {log}"
+        " --workloads {input.workloads} --models {params.models} --out {output.differences}"
+        " --agreement {output.agreement} 2> {log}"
 
 
 rule write_study:

@@ -1,5 +1,5 @@
 """
-Measure: one engine process and one load a cell.
+Measure: one engine process and one load a cell, or one engine process for a session's loads.
 
 REQUIRED INPUTS:
     results/workloads/, resources/models/    from select.smk and collect.smk
@@ -7,28 +7,41 @@ REQUIRED INPUTS:
 OUTPUTS:
     results/cells/{cell}/requests.parquet    one row a turn, as seen
     results/cells/{cell}/cell.json           versions, hardware, self-check; status ok or failed
+
+Whatever starts an engine takes all of `quiet`: nothing runs beside a measurement where the profile
+gives a total of 100.
 """
 
 
-rule run_cell:
-    """Start the engine, send the workload, record; a failed engine is a record too."""
+rule serve_engine:
+    """Keep one engine up for all loads of its session, until the last one is done."""
     input:
-        # Named after its content's recipe, so a newer file of the same name means the same
-        # prompts: it orders the jobs but never repeats a measurement. `aggregate` compares digests.
-        workload=lambda wildcards: ancient(
-            f"results/workloads/{PLAN.cells[wildcards.cell].workload}.parquet"
-        ),
-        warmup=lambda wildcards: ancient(
-            f"results/workloads/{PLAN.cells[wildcards.cell].workload}.warmup.parquet"
-        ),
-        model=lambda wildcards: ancient(
-            f"resources/models/{PLAN.cells[wildcards.cell].model}/config.json"
-        ),
-        draft_model=lambda wildcards: [
-            ancient(f"resources/models/{model}/config.json")
-            for model in [PLAN.cells[wildcards.cell].draft_model]
-            if model
-        ],
+        unpack(session_input),
+    output:
+        endpoint=service("results/sessions/{session}/endpoint.json"),
+    log:
+        supervisor="logs/serve_engine/{session}.log",
+        engine="logs/serve_engine/{session}.engine.log",
+    conda:
+        "../envs/study.yaml"
+    resources:
+        gpu=lambda wildcards: PLAN.sessions[wildcards.session].cfg["engine"]["gpus"],
+        quiet=100,
+    params:
+        cfg=lambda wildcards: canonical(PLAN.sessions[wildcards.session].cfg),
+        # What depends on `input` is not compared by Snakemake: it never repeats a measurement.
+        engine=lambda wildcards, input: engine_flags(PLAN.sessions[wildcards.session], input),
+    shell:
+        # `exec`: Snakemake's signals reach the supervisor, and it dies with Snakemake.
+        "exec speedstudy serve-engine --config {params.cfg:q} --workload {input.workload}"
+        " --endpoint {output.endpoint} {params.engine} --engine-log {log.engine}"
+        " 2> {log.supervisor}"
+
+
+rule run_cell:
+    """Have the engine, send the workload, record; a failed engine is a record too."""
+    input:
+        unpack(cell_input),
     output:
         requests="results/cells/{cell}/requests.parquet",
         cell="results/cells/{cell}/cell.json",
@@ -37,15 +50,21 @@ rule run_cell:
         engine="logs/run_cell/{cell}.engine.log",
     conda:
         "../envs/study.yaml"
+    # The demands of a session's jobs add up, and its engine has asked for everything.
+    threads: lambda wildcards: 0 if wildcards.cell in JOINING else 1
     resources:
-        gpu=lambda wildcards: PLAN.cells[wildcards.cell].cfg["engine"]["gpus"],
+        gpu=lambda wildcards: (
+            0 if wildcards.cell in JOINING else PLAN.cells[wildcards.cell].cfg["engine"]["gpus"]
+        ),
+        quiet=lambda wildcards: 0 if wildcards.cell in JOINING else 100,
     params:
         cfg=lambda wildcards: canonical(PLAN.cells[wildcards.cell].cfg),
-        draft_model=lambda wildcards, input: (
-            f"--draft-model {Path(input.draft_model[0]).parent}" if input.draft_model else ""
+        engine=lambda wildcards, input: (
+            f"--endpoint {input.endpoint}"
+            if wildcards.cell in JOINING
+            else engine_flags(PLAN.cells[wildcards.cell], input)
         ),
     shell:
-        "speedstudy run-cell --config {params.cfg:q} --id {wildcards.cell}"
-        " --workload {input.workload} --warmup {input.warmup}"
-        " --model $(dirname {input.model}) {params.draft_model} --out $(dirname {output.cell})"
-        " --engine-log {log.engine} 2> {log.client}"
+        "exec speedstudy run-cell --config {params.cfg:q} --id {wildcards.cell}"
+        " --workload {input.workload} --warmup {input.warmup} {params.engine}"
+        " --engine-log {log.engine} --out $(dirname {output.cell}) 2> {log.client}"

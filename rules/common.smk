@@ -10,12 +10,13 @@ that can change it, so that it is never stale, whatever Snakemake remembers.
 """
 
 from pathlib import Path
+from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 
 from speedstudy.fingerprint import fingerprint
 from speedstudy.ids import ID_PATTERN, canonical
-from speedstudy.plan import expand as expand_study
+from speedstudy.plan import expand as expand_study, unpinned
 from speedstudy.records import read_cell
 from speedstudy.study import load_study
 
@@ -27,6 +28,8 @@ try:
     PLAN = expand_study(STUDY)
 except ValueError as error:
     raise WorkflowError(str(error))
+for message in unpinned(PLAN):
+    raise WorkflowError(message)
 
 DRAFT_MODELS = {cell.draft_model for cell in PLAN.cells.values()}
 HF_MODELS = [model for model in PLAN.data.models if "--hf--" in model and model not in DRAFT_MODELS]
@@ -41,6 +44,15 @@ if PLAN.data.selected:
 
 # Full ids of a large matrix do not fit on a command line.
 CELL_HASHES = [cell.rpartition("--")[2] for cell in PLAN.cells]
+
+# The cells that will join their session's engine. One that is recorded needs no engine, and if it
+# hung on one it would be measured again whenever a load is added to its session. Should it be
+# measured again all the same (--forceall), it starts an engine of its own.
+JOINING = {
+    cell
+    for cell in PLAN.cells
+    if STUDY.server.reuse == "session" and not Path(f"results/cells/{cell}/cell.json").is_file()
+}
 
 # Plainly named outputs are up to date by Snakemake's records of the runs that made them.
 RECORDS = Path(".snakemake/metadata")
@@ -61,7 +73,17 @@ wildcard_constraints:
     bucket=ID_PATTERN,
     model=ID_PATTERN,
     workload=ID_PATTERN,
+    session=ID_PATTERN,
     cell=ID_PATTERN,
+
+
+def remove_other_figures():
+    """Remove the figures of an earlier study that this one does not draw."""
+    for name in type(STUDY.figure).model_fields:
+        pdf = Path("results") / f"{name}.pdf"
+        if str(pdf) not in FIGURES:
+            pdf.unlink(missing_ok=True)
+            pdf.with_suffix(".png").unlink(missing_ok=True)
 
 
 def figure_json(name):
@@ -102,6 +124,49 @@ def collect_code(wildcards):
     """Return the fingerprint of collection and of the source's own adapter."""
     adapter = PLAN.data.candidates[wildcards.candidates].cfg["adapter"]
     return fingerprint("speedstudy.collect", f"speedstudy.collect.{adapter}")
+
+
+def engine_models(one):
+    """Return the models of a cell or session; `ancient`, since their names tell their content."""
+    models = {"model": ancient(f"resources/models/{one.model}/config.json")}
+    if one.draft_model:
+        models["draft_model"] = ancient(f"resources/models/{one.draft_model}/config.json")
+    return models
+
+
+def cell_input(wildcards):
+    """Return what a cell reads, and where its session's engine is told.
+
+    Workloads are named after their content's recipe, so a newer file of the same name means the
+    same prompts: it orders the jobs but never repeats a measurement. `aggregate` compares digests.
+    """
+    cell = PLAN.cells[wildcards.cell]
+    workload = f"results/workloads/{cell.workload}"
+    files = {
+        "workload": ancient(f"{workload}.parquet"),
+        "warmup": ancient(f"{workload}.warmup.parquet"),
+        **engine_models(cell),
+    }
+    if cell.id in JOINING:
+        files["endpoint"] = f"results/sessions/{cell.session}/endpoint.json"
+    return files
+
+
+def session_input(wildcards):
+    """Return what the supervisor of a session reads."""
+    session = PLAN.sessions[wildcards.session]
+    workload = ancient(f"results/workloads/{session.workload}.parquet")
+    return {"workload": workload, **engine_models(session)}
+
+
+def engine_flags(one, input):
+    """Return the flags that say which engine to start: paths, and what measures nothing."""
+    flags = f"--model {Path(input.model).parent}"
+    if one.draft_model:
+        flags += f" --draft-model {Path(input.draft_model).parent}"
+    if one.engine.command:
+        flags += f" --engine-command {quote(canonical(one.engine.command))}"
+    return flags
 
 
 def report_failed_cells():

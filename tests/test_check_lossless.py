@@ -4,7 +4,7 @@ import pytest
 
 from metric_records import reply, write_cell
 from speedstudy.cells import Cell
-from speedstudy.check_lossless import Difference, differences, logit_gaps
+from speedstudy.check_lossless import Difference, agreements, differences, logit_gaps
 from speedstudy.records import read_cell
 from speedstudy.workload import Prompt
 
@@ -97,3 +97,40 @@ def test_a_gap_is_the_distance_of_two_logits_of_the_target(tmp_path):
     gaps = logit_gaps([one, ended], tmp_path)
     assert gaps[one] == pytest.approx(3.0, abs=1e-4)
     assert gaps[ended] is None
+
+
+def test_drafters_are_measured_by_what_the_engine_agrees_in_with_itself(tmp_path):
+    """Eight replies of two tokens; the pairs' shares by hand."""
+
+    def replies(changed, position):
+        return [
+            turn(f"p{i}", [1, 9] if i < changed and position else [9, 2] if i < changed else [1, 2])
+            for i in range(8)
+        ]
+
+    def cell(name, changed, position=1, *, concurrency=1, repeat=1, **drafter):
+        directory = write_cell(tmp_path, name, replies(changed, position), **drafter)
+        made = Cell(directory, read_cell(directory))
+        made.record["cell"]["load"]["concurrency"] = concurrency
+        made.record["cell"]["repeat"] = repeat
+        return made
+
+    rows = agreements(
+        [
+            cell("none--1", 0),
+            cell("none--2", 2, repeat=2),
+            cell("none--3", 4, 0, concurrency=8),
+            cell("ngram--4", 1, concurrency=8, method="ngram", k=3),
+            cell("ngram--5", 0, concurrency=4, method="ngram", k=3),  # nothing to compare with
+        ]
+    )
+    told = [
+        (row["kind"], row["cell_id"], row["other_cell_id"], row["replies_equal"]) for row in rows
+    ]
+    assert told == [
+        ("repeat", "none--2", "none--1", 6),
+        ("batch", "none--3", "none--1", 4),
+        ("drafter", "ngram--4", "none--3", 4),  # p0 to p3: [1, 9] or [1, 2] beside [9, 2]
+    ]
+    assert [row["share_equal"] for row in rows] == [0.75, 0.5, 0.5]
+    assert [row["median_first_difference"] for row in rows] == [1, 0, 0]

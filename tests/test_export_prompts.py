@@ -116,6 +116,7 @@ def prepared(path, **more):
         "adapter": "prepared_split",
         "gives": "prompts",
         "candidates": {},
+        "counted": True,
         "options": {"licence": "theirs"},
         **more,
     }

@@ -1,11 +1,12 @@
 """The plan of a study: composition, ids, expansion, and errors that are one clear line."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from speedstudy.ids import canonical, measured, node, short_hash
-from speedstudy.plan import expand
+from speedstudy.plan import expand, run
 from speedstudy.study import load_study
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -64,6 +65,15 @@ def test_node_id_changes_with_version_configuration_and_needs():
     assert len({base.id, *(other.id for other in others)}) == 4
 
 
+def test_rows_to_compare_with_are_embedded_and_change_no_selection():
+    plan = plan_of("+source@sources.spec_bench_itself=spec_bench_itself")
+    (compared,) = plan.data.compared
+    assert compared.startswith("spec_bench_itself--")
+    assert compared in plan.data.embeddings
+    assert set(plan.data.selected) == set(plan_of().data.selected)
+    assert not plan_of().data.compared
+
+
 def changed_cells(*overrides):
     before, after = set(plan_of().cells), set(plan_of(*overrides).cells)
     return before - after, after - before
@@ -74,6 +84,8 @@ def changed_cells(*overrides):
     [
         "figure.pareto.width_in=12",
         "engines.openvino.estimate.startup_s=60",
+        "+engines.openvino.command=[python,-m,server]",
+        "server.reuse=cell",
         "sources.openai_evals.on_missing=fail",
     ],
 )
@@ -110,6 +122,35 @@ def test_engine_and_sampling_change_every_cell(override):
     assert len(gone) == len(new) == 20
 
 
+def test_a_session_is_started_for_the_largest_of_its_loads():
+    plan = plan_of("+engines.openvino.command=[python,-m,server]")
+    assert list(plan.sessions) == list(dict.fromkeys(c.session for c in plan.cells.values()))
+    assert [s.cfg["drafter"]["k"] for s in plan.sessions.values()] == [0, 3, 5]
+    for session in plan.sessions.values():
+        assert session.cfg["max_concurrency"] == 8
+        assert session.engine.command == ("python", "-m", "server")
+        cells = [cell for cell in plan.cells.values() if cell.session == session.id]
+        assert {(cell.model, cell.draft_model) for cell in cells} == {(session.model, None)}
+
+
+def test_a_shared_engine_starts_once_a_session(tmp_path):
+    """20 cells of 3 sessions, 8 s a start (the engine's estimate)."""
+
+    def planned(reuse):
+        return run(
+            argparse.Namespace(
+                config_dir=CONFIG,
+                experiment="demo",
+                overrides=[f"server.reuse={reuse}", "engines.openvino.estimate.startup_s=8"],
+                results=tmp_path,
+            )
+        )
+
+    apart, shared = planned("cell"), planned("session")
+    assert (apart["engine_starts"], shared["engine_starts"]) == (20, 3)
+    assert apart["estimated_s"] - shared["estimated_s"] == pytest.approx(17 * 8)
+
+
 def test_impossible_combinations_are_listed_with_their_reason():
     plan = plan_of("drafters.ngram_k5.method=suffix", "drafters.ngram_k5.max_ngram_size=null")
     assert [(one.drafter, one.reason) for one in plan.impossible] == [
@@ -140,7 +181,7 @@ def test_one_wheel_for_two_sources_is_one_artifact():
             ["select.quota=100000"],
             r"quota 100000 is larger than the pool of \d+ in category coding",
         ),
-        (["loads.qualitative.requests=1000"], "1000 requests and 2 for warm-up of 88"),
+        (["loads.qualitative.requests=1000"], "1000 requests and 1 for warm-up of 88"),
         (["loads.bucket_1k.workload.bucket=9k"], "no bucket 9k; the study has 1k"),
         (["loads.bucket_1k.drafters=[nosuch]"], "no drafter nosuch; the study has none"),
         (["sources.openai_evals.artifact.sha256=abc"], "sources.openai_evals.artifact"),

@@ -8,14 +8,18 @@ import json
 import os
 import signal
 import time
+from itertools import pairwise
 
 import psutil
 import pytest
+
+from speedstudy.records import read_requests
 
 pytestmark = pytest.mark.workflow
 
 PLOTS = {"plot_pareto": 1, "plot_acceptance": 1, "plot_random_vs_real": 1}
 TABLES = {"aggregate": 1, "check_lossless": 1, "write_study": 1, **PLOTS}
+BUCKETS = ("bucket_1k", "bucket_1k_random")
 SELECTION = {"compare_selections": 1, "describe": 1, "plot_diversity": 1}
 
 
@@ -45,7 +49,8 @@ def test_a_second_run_has_nothing_to_do(project):
         pytest.param(
             ["sources.roleplay.version=2"],
             {
-                **{"collect": 1, "embed": 1, "select": 1, "tokenize": 1, "run_cell": 4},
+                **{"collect": 1, "embed": 1, "select": 1, "tokenize": 1},
+                **{"serve_engine": 2, "run_cell": 4},
                 **TABLES,
                 **SELECTION,
             },
@@ -53,15 +58,29 @@ def test_a_second_run_has_nothing_to_do(project):
         ),
         pytest.param(
             ["sources.python_code.artifact.version=3.6.0"],
-            {"fetch": 1, "collect": 1, "bucket": 1, "tokenize": 2, "run_cell": 4, **TABLES},
+            {
+                **{"fetch": 1, "collect": 1, "bucket": 1, "tokenize": 2},
+                **{"serve_engine": 2, "run_cell": 4},
+                **TABLES,
+            },
             id="a source's revision",
         ),
-        pytest.param(["drafters.ngram_k3.k=4"], {"run_cell": 4, **TABLES}, id="one drafter's k"),
+        pytest.param(
+            ["drafters.ngram_k3.k=4"],
+            {"serve_engine": 1, "run_cell": 4, **TABLES},
+            id="one drafter's k",
+        ),
         pytest.param(
             ["loads.qualitative.concurrency=[1,4,8]"],
-            {"run_cell": 2, **TABLES},
+            {"serve_engine": 2, "run_cell": 2, **TABLES},
             id="one more concurrency",
         ),
+        pytest.param(
+            ["loads.qualitative.concurrency=[1,4,8]", "server.reuse=cell"],
+            {"run_cell": 2, **TABLES},
+            id="one more concurrency, each cell with an engine of its own",
+        ),
+        pytest.param(["server.reuse=cell"], {"write_study": 1}, id="who starts the engine"),
     ],
 )
 def test_a_change_of_configuration_reruns_just_what_it_changes(project, hydra, rules):
@@ -127,6 +146,7 @@ def test_nothing_is_stale_when_snakemakes_own_records_are_lost(project):
     assert status == 0, output
     assert project.scheduled() == {**TABLES, **SELECTION}
     assert project.scheduled(hydra=["drafters.ngram_k3.k=4"]) == {
+        "serve_engine": 1,
         "run_cell": 4,
         **TABLES,
         **SELECTION,
@@ -152,7 +172,8 @@ def test_the_slurm_profile_sends_measurements_to_gpus(project):
         "--forceall",
         "--config",
         "experiment=ci",
-        'hydra=["engines.openvino.gpus=2"]',
+        'hydra=["engines.openvino.gpus=2","+engines.openvino.parallel.tensor=2",'
+        '"server.reuse=cell"]',
     )
     assert status == 0, output
     jobs = [block for block in output.split("\n[") if "resources:" in block]
@@ -167,17 +188,20 @@ def test_the_slurm_profile_sends_measurements_to_gpus(project):
     assert all("slurm_partition=cpu" in job for job in others)
 
 
-def engine_pid(project, seen=()):
-    """Wait until a cell that is not in `seen` is being measured; returns its id and engine."""
-    cells = project.directory / "results" / "cells"
+def engine_pid(project, folders="cells", seen=()):
+    """Wait until an engine runs for one of the folders that is not in `seen`.
+
+    Returns the name of the cell or session, and the engine's pid.
+    """
+    results = project.directory / "results"
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        for path in cells.glob("*/engine.pid.json"):
+        for path in results.glob(f"{folders}/*/engine.pid.json"):
             if path.parent.name in seen:
                 continue
             try:
                 return path.parent.name, json.loads(path.read_text())["engine"]["pid"]
-            except (FileNotFoundError, json.JSONDecodeError):
+            except (FileNotFoundError, json.JSONDecodeError, KeyError):
                 continue
         time.sleep(0.05)
     raise AssertionError("no engine was started")
@@ -196,30 +220,49 @@ def alive_in_group(group):
 
 
 def records(project):
+    """When each cell was measured and how it ended; Snakemake may touch the files themselves."""
     cells = project.directory / "results" / "cells"
-    return {
-        path.parent.name: (path.stat().st_mtime_ns, json.loads(path.read_text())["status"])
-        for path in cells.glob("*/cell.json")
-    }
+    found = {path.parent.name: json.loads(path.read_text()) for path in cells.glob("*/cell.json")}
+    return {cell: (record["started_at"], record["status"]) for cell, record in found.items()}
 
 
-def test_a_killed_run_is_taken_up_where_it_was(project):
-    before = records(project)
-    hydra = ["drafters.ngram_k3.k=4"]
-    run, _ = project.start(*project.snakemake_command(hydra=hydra))
-    first, _ = engine_pid(project)
-    killed, engine = engine_pid(project, seen=[first])
-    finished = records(project)
-    assert first in finished
+def kill_family(run):
+    """Kill a run and all that it has started, at once and for good."""
     family = [*psutil.Process(run.pid).children(recursive=True), psutil.Process(run.pid)]
     for process in family:
         process.send_signal(signal.SIGKILL)
     run.wait(timeout=60)
 
-    status, output = project.run("speedstudy", "recover")
+
+def recovered(project):
+    status, output = project.run("speedstudy", "recover", "--json")
     assert status == 0, output
+    return json.loads(output.splitlines()[-1])
+
+
+# Four small cells of one session, and no figures: these tests are about who runs when.
+SMALL = [
+    "loads.qualitative.requests=3",
+    "loads.bucket_1k.requests=2",
+    "loads.bucket_1k_random.requests=2",
+    *(f"++loads.{load}.drafters=[ngram_k3]" for load in ("qualitative", *BUCKETS)),
+]
+CELLS = "results/tables/cells.parquet"
+
+
+def test_a_killed_run_is_taken_up_where_it_was(project):
+    before = records(project)
+    hydra = ["drafters.ngram_k3.k=4", "server.reuse=cell", *SMALL]
+    run, _ = project.start(*project.snakemake_command(CELLS, hydra=hydra))
+    first, _ = engine_pid(project)
+    killed, engine = engine_pid(project, seen=[first])
+    finished = records(project)
+    assert first in finished
+    kill_family(run)
+
+    recovered(project)
     assert alive_in_group(engine) == []
-    status, output = project.snakemake(hydra=hydra)
+    status, output = project.snakemake(CELLS, hydra=hydra)
     assert status == 0, output
     after = records(project)
     assert {cell: after[cell] for cell in finished} == finished
@@ -228,12 +271,89 @@ def test_a_killed_run_is_taken_up_where_it_was(project):
     assert killed in after
 
 
+def cell_record(project, cell):
+    return json.loads((project.directory / "results" / "cells" / cell / "cell.json").read_text())
+
+
+def replies(project, cell):
+    turns = read_requests(project.directory / "results" / "cells" / cell / "requests.parquet")
+    return {(turn.prompt_id, turn.turn): turn.token_ids for turn in turns}
+
+
+def test_a_session_measures_what_cells_of_their_own_measure(project):
+    """One start serves all loads of a session, one after the other, with the same replies."""
+    sessions = {}
+    for cell in sorted(records(project)):
+        record = cell_record(project, cell)
+        if record["engine"]["reused"]:
+            sessions.setdefault(record["engine"]["log"], []).append(record)
+    assert sorted(map(len, sessions.values())) == [4, 4]
+    for session in sessions.values():
+        assert len({record["engine"]["startup_s"] for record in session}) == 1
+        assert {record["engine"]["max_concurrency"] for record in session} == {4}
+        spans = sorted((record["started_at"], record["ended_at"]) for record in session)
+        assert all(end < start for (_, end), (start, _) in pairwise(spans))
+
+    cell = next(cell for cell in records(project) if "ngram-k3--qualitative--greedy--c0001" in cell)
+    shared = replies(project, cell)
+    record = f"results/cells/{cell}/cell.json"
+    status, output = project.snakemake(
+        record, "--forcerun", "run_cell", hydra=["server.reuse=cell"]
+    )
+    assert status == 0, output
+    assert not cell_record(project, cell)["engine"]["reused"]
+    assert replies(project, cell) == shared
+
+
+def wait_for_records(project, before, number):
+    """Wait until there are so many records more than before; returns all."""
+    deadline = time.monotonic() + 300
+    while len(found := records(project)) < len(before) + number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_a_session_outlives_neither_its_engine_nor_its_run(project):
+    """Its engine is killed after the first load, then the run that tries the others again."""
+    hydra = ["drafters.ngram_k3.k=5", *SMALL]
+    before = records(project)
+    run, printed = project.start(*project.snakemake_command(CELLS, hydra=hydra))
+    _, engine = engine_pid(project, "sessions")
+    finished = wait_for_records(project, before, 1)
+    os.kill(engine, signal.SIGKILL)
+    assert run.wait(timeout=300) != 0
+    assert "3 of 4 cells failed" in printed.read_text()
+    after = records(project)
+    assert {cell: after[cell] for cell in finished} == finished
+    failed = [cell for cell, (_, status) in after.items() if status == "failed"]
+    assert len(failed) == 3
+    assert all("SIGKILL" in cell_record(project, cell)["reason"] for cell in failed)
+    assert sum("before this load" in cell_record(project, cell)["reason"] for cell in failed) >= 2
+
+    assert sorted(recovered(project)["failed_cells"]) == sorted(failed)
+    run, _ = project.start(*project.snakemake_command(CELLS, hydra=hydra))
+    _, engine = engine_pid(project, "sessions")
+    finished = wait_for_records(project, finished, 1)
+    kill_family(run)
+    assert len(recovered(project)["finished_cells"]) == 1
+    assert alive_in_group(engine) == []
+    assert {cell: records(project)[cell] for cell in finished} == finished
+    assert project.scheduled(CELLS, hydra=hydra)["run_cell"] == 2
+    status, output = project.snakemake(CELLS, hydra=hydra)
+    assert status == 0, output
+    after = records(project)
+    assert {cell: after[cell] for cell in finished} == finished
+    assert all(status == "ok" for _, status in after.values())
+
+
 def test_failed_engines_are_recorded_named_and_tried_again(project):
     """One engine does not know its flag, another is killed while it serves."""
     hydra = [
         "+engine@engines.broken=openvino",
         "engines.broken.extra_args=[--no-such-flag]",
         "loads.bucket_1k.concurrency=[1,2]",
+        "server.reuse=cell",
     ]
     before = records(project)
     run, printed = project.start(*project.snakemake_command(hydra=hydra))
@@ -251,7 +371,7 @@ def test_failed_engines_are_recorded_named_and_tried_again(project):
     assert "cells failed" in printed.read_text()
 
     failed = {
-        cell: json.loads((project.directory / "results/cells" / cell / "cell.json").read_text())
+        cell: cell_record(project, cell)
         for cell, (_, status) in records(project).items()
         if status == "failed"
     }
@@ -260,7 +380,6 @@ def test_failed_engines_are_recorded_named_and_tried_again(project):
     assert all("no-such-flag" in record["reason"] for record in failed.values())
     assert (project.directory / "results" / "pareto.pdf").is_file()
 
-    status, output = project.run("speedstudy", "recover")
-    assert status == 0, output
+    recovered(project)
     again = project.scheduled("results/pareto.pdf", hydra=hydra)
     assert again == {"run_cell": 1 + len(failed), "aggregate": 1, "plot_pareto": 1}

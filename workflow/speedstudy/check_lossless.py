@@ -2,8 +2,11 @@
 
 Speculative decoding must not change greedy output. Where a reply differs all the same, the gap
 between the two tokens' logits, computed by the target itself in float32 on the common prefix, tells
-a near tie (rounding, in another batch) from a fault. Needs the records, the workloads and the
-targets in ``hf`` format; leaves one row a differing reply. Equal replies cost no computation.
+a near tie (rounding, in another batch) from a fault. In a lower precision an engine does not even
+agree with itself: what the cells without a drafter agree in among each other, measured again and in
+other batches, is the yardstick. Needs the records, the workloads and the targets in ``hf`` format;
+leaves one row a differing reply, and one row a compared pair of cells. Equal replies cost no
+computation.
 """
 
 import argparse
@@ -13,12 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from speedstudy.cells import Cell, comparable, read_cells
+from speedstudy.cells import COMPARED_PARTS, Cell, comparable, read_cells
 from speedstudy.metrics.compare import token_agreement
+from speedstudy.metrics.ratios import divide
 from speedstudy.records import TurnRecord, read_requests
 from speedstudy.workload import Prompt, continue_ids, read_workload
 
@@ -52,6 +57,18 @@ class Difference:
     prefix: tuple[int, ...]
 
 
+PAIR_COLUMNS = [
+    "kind",
+    "cell_id",
+    "other_cell_id",
+    "target",
+    "load",
+    "concurrency",
+    "replies_compared",
+    "replies_equal",
+    "share_equal",
+    "median_first_difference",
+]
 COLUMNS = [*(field.name for field in fields(Difference) if field.name != "prefix"), "logit_gap"]
 
 
@@ -65,13 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models", type=Path, nargs="+", required=True, help="folders TARGET--hf--HASH"
     )
-    parser.add_argument("--out", type=Path, required=True, help="CSV to write")
+    parser.add_argument("--out", type=Path, required=True, help="CSV of the differing replies")
+    parser.add_argument("--agreement", type=Path, required=True, help="CSV of the pairs of cells")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Write the table; returns how many replies differ and the largest gap in logits."""
+    """Write the tables; returns how many replies differ and the largest gap in logits."""
     workloads = {path.stem: read_workload(path) for path in arguments.workloads}
-    found = differences(read_cells(arguments.cells, arguments.config), workloads)
+    cells = read_cells(arguments.cells, arguments.config)
+    found = differences(cells, workloads)
     gaps: dict[Difference, float | None] = {}
     for folder in arguments.models:
         target = folder.name.split("--")[0]
@@ -80,12 +99,79 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     table = pd.DataFrame(rows, columns=COLUMNS).astype(
         {"baseline_token_id": "Int64", "drafter_token_id": "Int64"}
     )
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    table.to_csv(temporary, index=False, lineterminator="\n")
-    temporary.replace(arguments.out)
+    _write(table, arguments.out)
+    _write(pd.DataFrame(agreements(cells), columns=PAIR_COLUMNS), arguments.agreement)
     known = [gap for gap in gaps.values() if gap is not None]
     LOG.info("%d replies differ from those without a drafter", len(found))
     return {"differences": len(found), "largest_logit_gap": max(known, default=None)}
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    table.to_csv(temporary, index=False, lineterminator="\n")
+    temporary.replace(path)
+
+
+def agreements(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Compare the greedy replies of pairs of cells; a row a pair, in the order of the cells.
+
+    Kinds: ``drafter``, a cell with a drafter and the one without at the same load; ``repeat``, a
+    cell without a drafter and its first repeat; ``batch``, a cell without a drafter and the one at
+    the lowest concurrency. A drafter that agrees less than the other two is at fault.
+    ``share_equal`` is over the replies compared; ``median_first_difference`` is the median
+    position, from 0, of the first token that differs, null where all are equal.
+    """
+    usable = [cell for cell in cells if not cell.failed and cell.is_greedy]
+    baselines = [cell for cell in usable if not cell.has_drafter]
+    pairs = []
+    for cell in usable:
+        if cell.has_drafter:
+            pairs.append(("drafter", cell, _alike(cell, baselines, ())))
+        else:
+            pairs.append(("repeat", cell, _alike(cell, baselines, ("repeat",))))
+            pairs.append(("batch", cell, _alike(cell, baselines, ("concurrency",))))
+    return [
+        _agreement(kind, cell, other)
+        for kind, cell, other in pairs
+        if other is not None and other is not cell
+    ]
+
+
+def _alike(cell: Cell, baselines: Sequence[Cell], free: Sequence[str]) -> Cell | None:
+    """Return the baseline with the same engine, target, load, sampling and repeat.
+
+    What is free may differ: the one with the lowest concurrency or repeat is returned.
+    """
+
+    def key(one: Cell) -> str:
+        load = dict(one.record["cell"]["load"])
+        parts = {name: one.record["cell"][name] for name in COMPARED_PARTS} | {"load": load}
+        for name in free:
+            (load if name in load else parts).pop(name)
+        return json.dumps(parts, sort_keys=True)
+
+    def rank(one: Cell) -> tuple[int, int]:
+        return (one.record["cell"]["load"]["concurrency"], one.record["cell"]["repeat"])
+
+    return min((one for one in baselines if key(one) == key(cell)), key=rank, default=None)
+
+
+def _agreement(kind: str, cell: Cell, other: Cell) -> dict[str, Any]:
+    before, after = (read_requests(one.directory / "requests.parquet") for one in (other, cell))
+    agreement = token_agreement(before, after)
+    positions = agreement.first_difference.values()
+    return {
+        "kind": kind,
+        "cell_id": cell.cell_id,
+        "other_cell_id": other.cell_id,
+        "target": cell.record["cell"]["target"]["name"],
+        "load": cell.record["cell"]["load"]["name"],
+        "concurrency": cell.record["cell"]["load"]["concurrency"],
+        "replies_compared": agreement.compared,
+        "replies_equal": agreement.equal,
+        "share_equal": divide(agreement.equal, agreement.compared),
+        "median_first_difference": median(positions) if positions else None,
+    }
 
 
 def differences(

@@ -18,6 +18,7 @@ from importlib.metadata import version
 
 COMMANDS = {
     "plan": "print the cells, sessions, requests and estimated time of a study",
+    "list-engines": "print which engine has which drafting method",
     "fetch": "fetch one pinned artifact and check its sums",
     "lock-data": "write the sums of fetched files into the lock",
     "collect": "turn the rows of one source into candidates or long texts",
@@ -26,8 +27,10 @@ COMMANDS = {
     "select": "select the prompts that are least alike",
     "bucket": "cut texts to one exact length in tokens",
     "tokenize": "render the chat template and encode prompts",
-    "run-cell": "start an engine, send a workload, record",
+    "serve-engine": "keep one engine up for all loads of its session",
+    "run-cell": "have an engine, send a workload, record",
     "load": "send prompts to any running server and record",
+    "merge-journal": "make the record of a load that was killed",
     "measure": "compute every metric from one record",
     "aggregate": "compute the tables of a study from its records",
     "check-lossless": "compare greedy replies with a drafter to those without",

@@ -15,6 +15,8 @@ from speedstudy.config import Drafter, Engine, Load, Sampling, Study, Target
 from speedstudy.data_lock import LOCK, Lock, lock_key, pinned_sums, read_lock
 from speedstudy.data_plan import DataPlan, add_draft_model, add_model, add_workload
 from speedstudy.engines import ENGINES
+from speedstudy.engines.kind import LaunchRequest
+from speedstudy.engines.session import SESSION_PARTS
 from speedstudy.ids import measured, short_hash
 from speedstudy.study import load_study
 from speedstudy.versions import MEASUREMENT_VERSION
@@ -31,6 +33,7 @@ class Cell:
         id: Readable, ending in the hash of all that can change the result.
         session: Id of its session (engine x target x drafter); its cells share engine settings.
         cfg: What ``run_cell`` is given.
+        engine: Its engine, with what never changes a measurement and is not in ``cfg``.
         model: Id of the target in the engine's format.
         draft_model: Id of the drafter's weights in the engine's format, or None.
         workload: Id of the prompts.
@@ -39,6 +42,29 @@ class Cell:
     id: str
     session: str
     cfg: Mapping[str, Any]
+    engine: Engine
+    model: str
+    draft_model: str | None
+    workload: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What one engine process is started for when the cells of a session share it.
+
+    Attributes:
+        id: Readable, ending in the hash of engine, target and drafter.
+        cfg: What ``serve_engine`` is given: engine, target, drafter, and the most requests that
+            any of its cells has in flight.
+        engine: Its engine, as in ``Cell``.
+        model: Id of the target in the engine's format.
+        draft_model: Id of the drafter's weights in the engine's format, or None.
+        workload: Id of the prompts of its first cell.
+    """
+
+    id: str
+    cfg: Mapping[str, Any]
+    engine: Engine
     model: str
     draft_model: str | None
     workload: str
@@ -56,10 +82,11 @@ class Impossible:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that a study needs: data nodes, cells in order, and what cannot run."""
+    """Everything that a study needs: data nodes, cells and sessions in order, what cannot run."""
 
     data: DataPlan
     cells: Mapping[str, Cell]
+    sessions: Mapping[str, Session]
     impossible: tuple[Impossible, ...]
 
 
@@ -80,8 +107,7 @@ def expand(study: Study) -> Plan:
     data = DataPlan()
     cells: dict[str, Cell] = {}
     impossible: list[Impossible] = []
-    matrix = product(study.engines.values(), study.targets.values(), study.drafters.items())
-    for engine, target, (drafter_key, drafter) in matrix:
+    for engine, target, drafter_key, drafter in _wanted_sessions(study):
         reason = _why_impossible(engine, target, drafter)
         if reason is not None:
             impossible.append(
@@ -105,7 +131,35 @@ def expand(study: Study) -> Plan:
     if not cells:
         reasons = "; ".join(sorted({one.reason for one in impossible}))
         raise ValueError(f"plan: no cell can run: {reasons or 'no load names a drafter'}")
-    return Plan(data=data, cells=cells, impossible=tuple(impossible))
+    return Plan(data=data, cells=cells, sessions=_sessions(cells), impossible=tuple(impossible))
+
+
+def _sessions(cells: Mapping[str, Cell]) -> dict[str, Session]:
+    """Return the sessions of cells, in the order of their first cells."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells.values():
+        groups.setdefault(cell.session, []).append(cell)
+    return {
+        id_: Session(
+            id=id_,
+            cfg={
+                **{name: group[0].cfg[name] for name in SESSION_PARTS},
+                "max_concurrency": max(cell.cfg["load"]["concurrency"] for cell in group),
+            },
+            engine=group[0].engine,
+            model=group[0].model,
+            draft_model=group[0].draft_model,
+            workload=group[0].workload,
+        )
+        for id_, group in groups.items()
+    }
+
+
+def _wanted_sessions(study: Study) -> Iterator[tuple[Engine, Target, str, Drafter]]:
+    everything = product(study.engines, study.targets, study.drafters)
+    listed = ((s.engine, s.target, drafter) for s in study.sessions or () for drafter in s.drafters)
+    for engine, target, drafter in everything if study.sessions is None else listed:
+        yield study.engines[engine], study.targets[target], drafter, study.drafters[drafter]
 
 
 def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | None:
@@ -115,6 +169,27 @@ def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | N
         return f"engine {engine.name} has no method {drafter.method}"
     if drafter.targets is not None and target.name not in drafter.targets:
         return f"drafter {drafter.name} was made for {', '.join(drafter.targets)}"
+    kind = ENGINES[engine.kind]
+    for one in (target, drafter):
+        if kind.model_format == "gguf" and one.format != "gguf" and one.artifact is not None:
+            return f"engine {engine.name} reads GGUF and the artifact of {one.name} has none"
+    anywhere = Path("anywhere")
+    try:  # a launch is pure: what the engine cannot be told is known before anything starts
+        kind.launch(
+            LaunchRequest(
+                engine=engine,
+                drafter=drafter,
+                model=anywhere,
+                draft_model=anywhere if drafter.artifact is not None else None,
+                folder=anywhere,
+                context_length=target.context_length,
+                served_model_name=target.name,
+                port=1,
+                max_concurrency=1,
+            )
+        )
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -130,7 +205,9 @@ def _cells(
         "target": {"name": target.name, "context_length": target.context_length},
         "drafter": measured(drafter),
     }
-    session_id = "--".join((engine.name, target.name, drafter_label(drafter), short_hash(session)))
+    models = [one.id if one else None for one in (model, draft_model)]
+    hashed = short_hash({**session, "models": models, "command": engine.command})
+    session_id = "--".join((engine.name, target.name, drafter_label(drafter), hashed))
     points = product(study.samplings.values(), load.concurrency, range(1, study.repeats + 1))
     for sampling, concurrency, repeat in points:
         cfg = {
@@ -155,6 +232,7 @@ def _cells(
             id=_readable(engine, target, drafter, load, sampling, concurrency, repeat, digest),
             session=session_id,
             cfg=cfg,
+            engine=engine,
             model=model.id,
             draft_model=draft_model.id if draft_model else None,
             workload=workload.id,
@@ -205,7 +283,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         arguments.config_dir, [f"experiment={arguments.experiment}", *arguments.overrides]
     )
     plan = expand(study)
-    rows = [_row(study, cell, arguments.results) for cell in plan.cells.values()]
+    rows = _rows(study, plan, arguments.results)
     for row in rows:
         LOG.info(
             "%-7s %5d requests %6s s  %s",
@@ -216,6 +294,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     for one in plan.impossible:
         LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
+    for session in plan.sessions.values():
+        if session.engine.gpus:
+            needs = study.targets[session.cfg["target"]["name"]].memory_gib
+            LOG.info(
+                "%d GPUs%s  %s",
+                session.engine.gpus,
+                f", {needs:.0f} GiB or more in all" if needs else "",
+                session.id,
+            )
+    for message in unpinned(plan):
+        LOG.info("%s", message)
     unlocked = without_sum(plan, read_lock(arguments.config_dir / LOCK.name))
     if unlocked:
         LOG.info(
@@ -224,23 +313,40 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             unlocked[0],
         )
     todo = [row for row in rows if row["state"] == "to do"]
+    starts = {row["session"] if study.server.reuse == "session" else row["cell"] for row in todo}
     report = {
         "cells": rows,
         "impossible": [vars(one) for one in plan.impossible],
+        "unpinned": unpinned(plan),
         "without_sum": unlocked,
         "sessions": len({cell.session for cell in plan.cells.values()}),
         "requests": sum(row["requests"] for row in rows),
+        "engine_starts": len(starts),
         "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
     }
     LOG.info(
-        "%d cells (%d to do) in %d sessions, %d requests, about %.0f min to go",
+        "%d cells (%d to do, %d engine starts) in %d sessions, %d requests, about %.0f min to go",
         len(rows),
         len(todo),
+        len(starts),
         report["sessions"],
         report["requests"],
         report["estimated_s"] / 60,
     )
     return report
+
+
+def unpinned(plan: Plan) -> list[str]:
+    """Return a line for each artifact whose commit is not known yet, with the mend.
+
+    Such a plan can be looked at; no job of it may start.
+    """
+    return [
+        f"{artifact['repo']}: no commit is known of it; look it up on the hub and set revision "
+        "where the study names it"
+        for artifact in (one.cfg for one in plan.data.artifacts.values())
+        if artifact.get("revision", "") is None
+    ]
 
 
 def without_sum(plan: Plan, lock: Lock) -> list[str]:
@@ -258,22 +364,30 @@ def without_sum(plan: Plan, lock: Lock) -> list[str]:
     return unknown
 
 
-def _row(study: Study, cell: Cell, results: Path) -> dict[str, Any]:
-    load = cell.cfg["load"]
-    record = results / "cells" / cell.id / "cell.json"
-    return {
-        "cell": cell.id,
-        "session": cell.session,
-        "requests": load["requests"],
-        "estimated_s": _estimated_s(study, cell),
-        "state": "done" if record.is_file() else "to do",
-    }
+def _rows(study: Study, plan: Plan, results: Path) -> list[dict[str, Any]]:
+    """Return a row a cell; a session's only start is in the estimate of its first cell to do."""
+    rows, started = [], set()
+    for cell in plan.cells.values():
+        done = (results / "cells" / cell.id / "cell.json").is_file()
+        starts = study.server.reuse == "cell" or cell.session not in started
+        if starts and not done:
+            started.add(cell.session)
+        rows.append(
+            {
+                "cell": cell.id,
+                "session": cell.session,
+                "requests": cell.cfg["load"]["requests"],
+                "estimated_s": _estimated_s(study, cell, starts=starts),
+                "state": "done" if done else "to do",
+            }
+        )
+    return rows
 
 
-def _estimated_s(study: Study, cell: Cell) -> float | None:
+def _estimated_s(study: Study, cell: Cell, *, starts: bool) -> float | None:
     """Rough: prefills one after another, decoding of the concurrent streams side by side."""
     load = cell.cfg["load"]
-    speeds = study.engines[cell.cfg["engine"]["name"]].estimate
+    speeds = cell.engine.estimate
     if speeds is None:
         return None
     bucket = load["workload"]["bucket"]
@@ -283,4 +397,5 @@ def _estimated_s(study: Study, cell: Cell) -> float | None:
     prefill_s = isl / speeds.prefill_tok_per_s
     decode_s: float = load["max_tokens"] / speeds.decode_tok_per_s / load["concurrency"]
     sent: int = load["requests"] + load["warmup_requests"]
-    return round(speeds.startup_s + sent * (prefill_s + decode_s), 1)
+    startup_s = speeds.startup_s if starts else 0.0
+    return round(startup_s + sent * (prefill_s + decode_s), 1)

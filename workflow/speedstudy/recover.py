@@ -1,23 +1,27 @@
 """Make a run folder usable again after a run that was killed or had failed cells.
 
-Ends engines and measurements that outlived their run, releases Snakemake's lock, sets failed cells
-aside so that the next run tries them again, and only those, and drops tables and figures that have
-to be made anew.
+Ends engines and measurements that outlived their run, releases Snakemake's lock, puts back what an
+interrupted session had finished, sets failed cells aside so that the next run tries them again, and
+only those, and drops tables and figures that have to be made anew.
 """
 
 import argparse
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from speedstudy.records import read_cell
+from speedstudy.engines.process import PID_FILE, is_alive
+from speedstudy.engines.session import FINISHED, HALF
+from speedstudy.records import RECORD_FILES, read_cell
 
 LOG = logging.getLogger(__name__)
 END_GRACE_S = 10.0
@@ -42,17 +46,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(
             f"{directory}: snakemake is running here (pid {other}); wait for it or stop it first"
         )
-    ended = end_stragglers(directory / "results" / "cells")
+    results = directory / "results"
+    ended = end_stragglers(results)
     unlocked = _unlock(directory)
-    retried = set_failed_aside(directory / "results" / "cells", directory / "results" / "failed")
+    finished = put_finished_back(results)
+    if finished:
+        _declare_finished(directory, finished)
+    retried = set_failed_aside(results / "cells", results / "failed")
     for cell in retried:
         LOG.info("failed last time, tried again: %s", cell)
     dropped = []
     if retried or not _has_records(directory):
-        dropped = drop_plain_outputs(directory / "results")
+        dropped = drop_plain_outputs(results)
     return {
         "ended_pids": ended,
         "unlocked": unlocked,
+        "finished_cells": [path.name for path in finished],
         "failed_cells": retried,
         "dropped": [str(path) for path in dropped],
     }
@@ -69,24 +78,23 @@ def _live_run(directory: Path) -> int | None:
     return None
 
 
-def end_stragglers(cells: Path) -> list[int]:
-    """End engines and measurements that a dead run left; returns the ended pids."""
+def end_stragglers(results: Path) -> list[int]:
+    """End engines, supervisors and measurements that a dead run left; returns the ended pids."""
     ended = []
-    for pid_file in sorted(cells.glob("*/engine.pid.json")):
-        for role in ("owner", "engine"):
-            identity = json.loads(pid_file.read_text(encoding="utf-8"))[role]
-            if _is_alive(identity):
-                ended.append(_end(int(identity["pid"]), group=role == "engine"))
-        pid_file.unlink()
+    # Measurements first: one that loses its engine would still write that it failed.
+    for pid_file in (
+        *sorted(results.glob(f"cells/*/{PID_FILE}")),
+        *sorted(results.glob(f"sessions/*/{PID_FILE}")),
+    ):
+        try:
+            processes = json.loads(pid_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:  # it ended when an earlier one did
+            continue
+        for role, process in processes.items():
+            if is_alive(process):
+                ended.append(_end(int(process["pid"]), group=role == "engine"))
+        pid_file.unlink(missing_ok=True)
     return ended
-
-
-def _is_alive(identity: dict[str, float]) -> bool:
-    try:
-        started: float = psutil.Process(int(identity["pid"])).create_time()
-    except psutil.NoSuchProcess:
-        return False
-    return started == identity["started"]
 
 
 def _end(pid: int, *, group: bool) -> int:
@@ -119,6 +127,39 @@ def _unlock(directory: Path) -> bool:
     return True
 
 
+def put_finished_back(results: Path) -> list[Path]:
+    """Put the cells that an interrupted session had finished back; returns their folders.
+
+    Snakemake removes them when the session is interrupted, or takes them for unfinished when it is
+    killed itself: the session was one job to it.
+    """
+    back = []
+    for copy in sorted(results.glob(f"sessions/*/{FINISHED}/*")):
+        cell = results / "cells" / copy.name
+        if copy.suffix != HALF:
+            cell.mkdir(parents=True, exist_ok=True)
+            for name in RECORD_FILES:
+                (copy / name).replace(cell / name)
+            back.append(cell)
+        shutil.rmtree(copy)
+    return back
+
+
+def _declare_finished(directory: Path, cells: Sequence[Path]) -> None:
+    """Have Snakemake forget that it takes these cells for unfinished.
+
+    It complains that it has no record of them, which is so; their names tell what they are.
+    """
+    LOG.info("%d cells of an interrupted session are finished", len(cells))
+    files = [str((cell / name).relative_to(directory)) for cell in cells for name in RECORD_FILES]
+    subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cleanup-metadata", *files],
+        cwd=directory,
+        check=False,
+        capture_output=True,
+    )
+
+
 def set_failed_aside(cells: Path, failed: Path) -> list[str]:
     """Move the records of failed cells out of the graph's sight; returns the cells' ids.
 
@@ -135,7 +176,7 @@ def set_failed_aside(cells: Path, failed: Path) -> list[str]:
             continue
         aside = failed / record.parent.name
         aside.mkdir(parents=True, exist_ok=True)
-        for name in ("requests.parquet", "cell.json"):
+        for name in RECORD_FILES:
             source = record.parent / name
             if source.is_file():
                 source.replace(aside / name)

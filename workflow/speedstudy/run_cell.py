@@ -1,38 +1,38 @@
-"""Measure one cell: start the engine, send the workload, end the engine, record.
+"""Measure one cell: have the engine, send the workload, record.
 
-Computes no metric. A failing engine is a finding, not a crash: it gives a record with
-``status: failed`` and the reason, and the command succeeds, so that the other cells go on.
+The engine is started for this cell and ended after it, or it is the one that the cells of a session
+share (``--endpoint``). Computes no metric. A failing engine is a finding, not a crash: it gives a
+record with ``status: failed`` and the reason, and the command succeeds, so that the other cells go
+on.
 """
 
 import argparse
 import json
 import logging
-import time
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from speedstudy.client.load import LoadOptions, LoadResult, run_load
-from speedstudy.config import Drafter, Engine
+from speedstudy import telemetry
+from speedstudy.client.load import LoadResult, begin_journal, end_journal, run_load
+from speedstudy.client.options import LoadOptions
 from speedstudy.coverage import read_note
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Sampling
+from speedstudy.engine_start import STARTUP_TIMEOUT_S, Start, started
 from speedstudy.engines import ENGINES
-from speedstudy.engines.kind import EngineKind, LaunchRequest
-from speedstudy.engines.process import (
-    EngineError,
-    EngineProcess,
-    free_port,
-    running,
-    wait_healthy,
-)
+from speedstudy.engines.process import PID_FILE, EngineError, owned
+from speedstudy.engines.session import Served, joined, keep_finished
 from speedstudy.environment import hardware, software
+from speedstudy.machine import contention, judged, watched
 from speedstudy.records import RECORD_VERSION, write_json, write_requests
 from speedstudy.workload import Prompt, digest, read_workload
 
 LOG = logging.getLogger(__name__)
-STARTUP_TIMEOUT_S = 1800.0  # a 400B model over a network file system
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +46,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", required=True, help="the cell's id")
     parser.add_argument("--workload", type=Path, required=True, help="prompts to measure")
     parser.add_argument("--warmup", type=Path, required=True, help="prompts to warm up with")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the record")
     parser.add_argument(
-        "--model", type=Path, required=True, help="folder of the target in the engine's format"
+        "--endpoint", type=Path, help="measure on the engine that this file of serve-engine tells"
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        help="without --endpoint: folder of the target in the engine's format",
     )
     parser.add_argument(
         "--draft-model", type=Path, help="folder of the drafter's weights in the engine's format"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the record")
-    parser.add_argument("--engine-log", type=Path, required=True, help="receives the engine's log")
+    parser.add_argument(
+        "--engine-command",
+        type=json.loads,
+        help="how the engine's server is called up to its flags, a JSON list; null: as usual",
+    )
+    parser.add_argument("--engine-log", type=Path, help="receives the engine's log")
     parser.add_argument(
         "--startup-timeout-s",
         type=float,
@@ -63,7 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure and write ``requests.parquet``, then ``cell.json``; returns status and reason."""
+    """Measure and write ``requests.parquet``, then ``cell.json``; returns status and reason.
+
+    Raises:
+        ValueError: Neither an engine to start nor one to join.
+    """
     cfg = arguments.config
     prompts = read_workload(arguments.workload)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -84,143 +98,143 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "warmup": None,
         "counters": None,
         "client": None,
+        "machine": None,
+        "telemetry": None,
         "first_token": DIALECTS[ENGINES[cfg["engine"]["kind"]].dialect].first_token,
         "hardware": hardware(),
         "software": software(),
         "started_at": datetime.now(UTC).isoformat(),
     }
-    result: LoadResult | None = None
     try:
-        result = _measure(arguments, cfg, prompts, record)
-        record["reason"] = record["reason"] or result.failure()
-        record["status"] = "ok" if record["reason"] is None else "failed"
+        # A session's turn lasts until the record is written: the next load has idle cores.
+        with _engine(arguments, prompts) as served:
+            result = _measure(served, arguments, cfg, prompts, record)
+            _write(arguments, record, result)
     except EngineError as error:
         record["reason"] = str(error)
-    record.setdefault("ended_at", datetime.now(UTC).isoformat())
-    write_requests(arguments.out / "requests.parquet", result.turns if result else [])
-    write_json(arguments.out / "cell.json", record)
-    if record["status"] == "failed":
-        LOG.error("%s failed: %s", arguments.id, record["reason"])
-    if result is not None and result.interrupted is not None:
-        raise KeyboardInterrupt(result.interrupted)
+        _write(arguments, record, None)
     return {"status": record["status"], "reason": record["reason"]}
 
 
+@contextmanager
+def _engine(arguments: argparse.Namespace, prompts: list[Prompt]) -> Iterator[Served]:
+    """Have the engine to oneself: a new one, or the session's in one's turn.
+
+    Raises:
+        EngineError: It did not start, or has ended.
+        ValueError: Neither is asked for, or another session's.
+    """
+    if arguments.endpoint is not None:
+        with (
+            owned(arguments.out / PID_FILE),
+            joined(arguments.endpoint, arguments.config, arguments.startup_timeout_s) as served,
+        ):
+            yield served
+        return
+    if arguments.model is None or arguments.engine_log is None:
+        raise ValueError("no engine: give --model and --engine-log, or --endpoint")
+    start = Start(
+        cfg=arguments.config,
+        command=arguments.engine_command,
+        model=arguments.model,
+        draft_model=arguments.draft_model,
+        max_concurrency=arguments.config["load"]["concurrency"],
+        folder=arguments.out,
+        log=arguments.engine_log,
+        timeout_s=arguments.startup_timeout_s,
+    )
+    with started(start, prompts) as served:
+        yield served
+
+
 def _measure(
+    served: Served,
     arguments: argparse.Namespace,
     cfg: dict[str, Any],
     prompts: list[Prompt],
     record: dict[str, Any],
 ) -> LoadResult:
-    """Run engine and load, filling in the record as it goes.
-
-    Raises:
-        EngineError: The engine did not start or did not answer. One that dies later leaves its
-            reason in the record and what it had answered in the result.
-    """
-    engine, drafter = Engine(**cfg["engine"]), Drafter(**cfg["drafter"])
-    load, kind = cfg["load"], ENGINES[engine.kind]
-    port = free_port()
-    launch = kind.launch(
-        LaunchRequest(
-            engine=engine,
-            drafter=drafter,
-            model=arguments.model,
-            draft_model=arguments.draft_model,
-            served_model_name=cfg["target"]["name"],
-            port=port,
-            max_concurrency=load["concurrency"],
-        )
+    """Run the load and fill in the record; an engine that dies leaves its reason there."""
+    load = cfg["load"]
+    dialect = ENGINES[cfg["engine"]["kind"]].dialect
+    options = LoadOptions(
+        url=served.url,
+        model=cfg["target"]["name"],
+        concurrency=load["concurrency"],
+        sampling=Sampling(
+            max_tokens=load["max_tokens"],
+            temperature=cfg["sampling"]["temperature"],
+            seed=cfg["sampling"]["seed"],
+            ignore_eos=load["ignore_eos"],
+        ),
+        **_traffic(load),
     )
-    started_s = time.monotonic()
-    pid_file = arguments.out / "engine.pid.json"
-    with running(launch, port=port, log=arguments.engine_log, pid_file=pid_file) as process:
-        wait_healthy(process, arguments.startup_timeout_s)
-        version = _version(process, kind, engine)
-        options = LoadOptions(
-            url=process.url,
-            model=cfg["target"]["name"],
-            concurrency=load["concurrency"],
-            sampling=Sampling(
-                max_tokens=load["max_tokens"],
-                temperature=cfg["sampling"]["temperature"],
-                seed=cfg["sampling"]["seed"],
-                ignore_eos=load["ignore_eos"],
-            ),
-        )
-        _answer_one(process, options, prompts, kind)
-        record["engine"] = {
-            "name": engine.name,
-            "version": version,
-            "precision": engine.precision,
-            "threads": engine.threads,
-            "command": list(launch.argv),
-            "environment": dict(launch.environment),
-            "startup_s": round(time.monotonic() - started_s, 3),
-            "log": str(arguments.engine_log),
-        }
-        LOG.info("engine ready after %.1f s", record["engine"]["startup_s"])
-        dialect = DIALECTS[kind.dialect]
-        result = run_load(options, prompts, read_workload(arguments.warmup), dialect)
-        record.update(
-            load={
-                **asdict(options),
-                "dialect": kind.dialect,
-                "devices": max(1, engine.gpus),
-                "body_example": result.body_example,
-                "span_s": result.span_s,
-            },
-            warmup=result.warmup,
-            counters=result.counters,
-            client=result.client,
-            started_at=result.started_at,
-            ended_at=result.ended_at,
-        )
-        record["reason"] = process.died()
+    record["engine"] = {**served.facts, "reused": arguments.endpoint is not None}
+    record["load"] = {
+        **asdict(options),
+        "dialect": dialect,
+        "devices": max(1, cfg["engine"]["gpus"]),
+    }
+    begin_journal(arguments.out, record)
+    warmup = read_workload(arguments.warmup)
+    with (
+        watched([os.getpid(), served.pid]) as machine,
+        telemetry.sampled(cfg["engine"]["gpus"]) as gpus,
+    ):
+        result = run_load(options, prompts, warmup, DIALECTS[dialect], arguments.out)
+    seen = machine.report()
+    reasons = [*contention(seen), *telemetry.contention(served.facts["gpus_before"])]
+    record.update(
+        load={**record["load"], "body_example": result.body_example, "span_s": result.span_s},
+        warmup=result.warmup,
+        counters=result.counters,
+        client=judged(result.client, reasons),
+        machine=seen,
+        telemetry=gpus and gpus.report(result.started_at, result.ended_at),
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+    )
+    record["reason"] = served.died() or result.failure()
+    record["status"] = "ok" if record["reason"] is None else "failed"
     return result
 
 
-def _version(process: EngineProcess, kind: EngineKind, engine: Engine) -> str:
-    """The version that answers.
-
-    Raises:
-        EngineError: It does not tell, or is not the one that the study asks for.
-    """
-    try:
-        running_version = kind.version(process.url)
-    except (OSError, ValueError, LookupError) as error:
-        raise EngineError(
-            process.died() or f"{engine.name} does not tell its version: {error!r}"
-        ) from error
-    if engine.version not in (None, running_version):
-        raise EngineError(
-            f"{engine.name} {running_version} answers, the study asks for {engine.version}; "
-            "install that one or change the engine's version in the study"
-        )
-    return running_version
+def _traffic(load: dict[str, Any]) -> dict[str, Any]:
+    """The fields of ``LoadOptions`` that only some loads have, from a cell's load."""
+    arrivals, ramp = load.get("arrivals") or {}, load.get("ramp") or {}
+    trace_s = arrivals.get("offsets_s")
+    return {
+        "arrivals": arrivals.get("kind", "closed"),
+        "rate_per_s": arrivals.get("rate_per_s"),
+        "burstiness": arrivals.get("burstiness", 1.0),
+        "trace_s": None if trace_s is None else tuple(trace_s),
+        "arrival_seed": arrivals.get("seed", 0),
+        "ramp_s": ramp.get("seconds", 0.0),
+        "ramp_steps": ramp.get("steps", 0),
+        "duration_s": load.get("duration_s"),
+    }
 
 
-def _answer_one(
-    process: EngineProcess, options: LoadOptions, prompts: list[Prompt], kind: EngineKind
+def _write(
+    arguments: argparse.Namespace, record: dict[str, Any], result: LoadResult | None
 ) -> None:
-    """Send one real request: a healthy route proves little (vLLM's stays green when it fails).
-
-    The ids are those of a measured prompt turned round, so that nothing measured gets cached.
+    """Write the record.
 
     Raises:
-        EngineError: It did not give a token.
+        KeyboardInterrupt: The load was interrupted.
     """
-    backwards = Prompt(
-        prompt_id="health",
-        category=None,
-        turn_token_ids=(prompts[0].turn_token_ids[0][::-1],),
-    )
-    one_token = Sampling(max_tokens=1, temperature=0.0, ignore_eos=True)
-    probe = LoadOptions(url=options.url, model=options.model, concurrency=1, sampling=one_token)
-    result = run_load(probe, [backwards], [], DIALECTS[kind.dialect])
-    if result.interrupted is not None:
+    record.setdefault("ended_at", datetime.now(UTC).isoformat())
+    if result is None:
+        write_requests(arguments.out / "requests.parquet", [])
+    write_json(arguments.out / "cell.json", record)
+    if result is not None:
+        end_journal(arguments.out)
+    if record["status"] == "failed":
+        LOG.error("%s failed: %s", arguments.id, record["reason"])
+    elif arguments.endpoint is not None:
+        keep_finished(arguments.endpoint, arguments.out)
+    if arguments.endpoint is not None:
+        # Snakemake says nothing of a session's loads until the last one is done.
+        print(f"{datetime.now():%H:%M:%S} {record['status']}: {arguments.id}", flush=True)
+    if result is not None and result.interrupted is not None:
         raise KeyboardInterrupt(result.interrupted)
-    failure = result.failure()
-    if failure is not None:
-        death = process.died()
-        raise EngineError(death or f"the engine is healthy but does not answer: {failure}")

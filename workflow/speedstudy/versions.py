@@ -7,7 +7,7 @@ until the author either raises the version or records that the change has no eff
 FETCH_VERSION = 1
 COLLECT_VERSION = 1
 EMBED_VERSION = 1
-SELECT_VERSION = 1
+SELECT_VERSION = 2
 BUCKET_VERSION = 2
 CONVERT_VERSION = 1
 TOKENIZE_VERSION = 1
