@@ -188,14 +188,15 @@ def test_the_slurm_profile_sends_measurements_to_gpus(project):
     assert all("slurm_partition=cpu" in job for job in others)
 
 
-def engine_pid(project, folders="cells", seen=()):
-    """Wait until an engine runs for one of the folders that is not in `seen`.
+def engine_pid(project, run, folders="cells", seen=()):
+    """Wait until a run has an engine for one of the folders that is not in `seen`.
 
     Returns the name of the cell or session, and the engine's pid.
     """
     results = project.directory / "results"
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
+        assert run.poll() is None
         for path in results.glob(f"{folders}/*/engine.pid.json"):
             if path.parent.name in seen:
                 continue
@@ -254,8 +255,8 @@ def test_a_killed_run_is_taken_up_where_it_was(project):
     before = records(project)
     hydra = ["drafters.ngram_k3.k=4", "server.reuse=cell", *SMALL]
     run, _ = project.start(*project.snakemake_command(CELLS, hydra=hydra))
-    first, _ = engine_pid(project)
-    killed, engine = engine_pid(project, seen=[first])
+    first, _ = engine_pid(project, run)
+    killed, engine = engine_pid(project, run, seen=[first])
     finished = records(project)
     assert first in finished
     kill_family(run)
@@ -305,10 +306,11 @@ def test_a_session_measures_what_cells_of_their_own_measure(project):
     assert replies(project, cell) == shared
 
 
-def wait_for_records(project, before, number):
+def wait_for_records(project, run, before, number):
     """Wait until there are so many records more than before; returns all."""
     deadline = time.monotonic() + 300
     while len(found := records(project)) < len(before) + number:
+        assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
@@ -319,8 +321,8 @@ def test_a_session_outlives_neither_its_engine_nor_its_run(project):
     hydra = ["drafters.ngram_k3.k=5", *SMALL]
     before = records(project)
     run, printed = project.start(*project.snakemake_command(CELLS, hydra=hydra))
-    _, engine = engine_pid(project, "sessions")
-    finished = wait_for_records(project, before, 1)
+    _, engine = engine_pid(project, run, "sessions")
+    finished = wait_for_records(project, run, before, 1)
     os.kill(engine, signal.SIGKILL)
     assert run.wait(timeout=300) != 0
     assert "3 of 4 cells failed" in printed.read_text()
@@ -333,8 +335,8 @@ def test_a_session_outlives_neither_its_engine_nor_its_run(project):
 
     assert sorted(recovered(project)["failed_cells"]) == sorted(failed)
     run, _ = project.start(*project.snakemake_command(CELLS, hydra=hydra))
-    _, engine = engine_pid(project, "sessions")
-    finished = wait_for_records(project, finished, 1)
+    _, engine = engine_pid(project, run, "sessions")
+    finished = wait_for_records(project, run, finished, 1)
     kill_family(run)
     assert len(recovered(project)["finished_cells"]) == 1
     assert alive_in_group(engine) == []
@@ -360,7 +362,7 @@ def test_failed_engines_are_recorded_named_and_tried_again(project):
     killed = None
     while killed is None:
         assert run.poll() is None, printed.read_text()
-        cell, pid = engine_pid(project, seen=before)
+        cell, pid = engine_pid(project, run, seen=before)
         log = project.directory / "logs" / "run_cell" / f"{cell}.engine.log"
         if "--no-such-flag" in log.read_text():
             before[cell] = None

@@ -202,7 +202,11 @@ def _cells(
     workload = add_workload(data, study, load, target)
     session = {
         "engine": measured(engine),
-        "target": {"name": target.name, "context_length": target.context_length},
+        "target": {
+            "name": target.name,
+            "context_length": target.context_length,
+            "memory_gib": target.memory_gib,
+        },
         "drafter": measured(drafter),
     }
     models = [one.id if one else None for one in (model, draft_model)]

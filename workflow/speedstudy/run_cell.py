@@ -183,7 +183,11 @@ def _measure(
     ):
         result = run_load(options, prompts, warmup, DIALECTS[dialect], arguments.out)
     seen = machine.report()
-    reasons = [*contention(seen), *telemetry.contention(served.facts["gpus_before"])]
+    wanted_gib = cfg["target"].get("memory_gib")
+    reasons = [
+        *contention(seen),
+        *telemetry.contention(served.facts["gpus_before"], wanted_gib),
+    ]
     record.update(
         load={**record["load"], "body_example": result.body_example, "span_s": result.span_s},
         warmup=result.warmup,
