@@ -70,6 +70,7 @@ def play(script, **more):
 
 
 def test_an_ok_request_is_recorded_whole():
+    handler = signal.getsignal(signal.SIGINT)
     told = {"per_step_accepted": [1, 0], "per_step_drafted": None}
     turn, result = play(Script(blocks=((11,), (12, 13), (14,)), speculative=told, cached_tokens=0))
     assert (turn.prompt_id, turn.category, turn.turn, turn.outcome) == ("p0", None, 0, "ok")
@@ -82,7 +83,7 @@ def test_an_ok_request_is_recorded_whole():
     assert 0 <= turn.scheduled_s <= turn.sent_s < turn.chunk_s[0]
     assert turn.chunk_s == sorted(turn.chunk_s)
     assert result.failure() is None
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     assert result.server == {"version": "fixture"}
     assert result.body_example["prompt"] == [100, 1]
     assert result.counters is None
