@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup study engine-vllm-cpu engine-llamacpp test test-fast lint clean
+.PHONY: setup study engine-vllm-cpu engine-llamacpp test lint clean
 
 setup: $(STAMP)
 

@@ -1,7 +1,7 @@
 """Selection against the memory it must read, and against its peers, in one run.
 
-    python -m venv /tmp/apricot && /tmp/apricot/bin/pip install apricot-select scikit-learn
-    python benchmarks/selection.py --apricot-python /tmp/apricot/bin/python
+    python -m venv apricot && apricot/bin/pip install apricot-select scikit-learn
+    python benchmarks/selection.py --apricot-python apricot/bin/python
 
 Prints ratios: our time over the time of (k + swaps) matrix-vector products at this machine's speed,
 and the peers' times over ours, with the objective that each reaches from the same first row.

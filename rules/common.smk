@@ -16,7 +16,7 @@ from snakemake.exceptions import WorkflowError
 
 from speedstudy.fingerprint import fingerprint
 from speedstudy.ids import ID_PATTERN, canonical
-from speedstudy.plan import expand as expand_study, unpinned
+from speedstudy.expand import expand as expand_study, unpinned
 from speedstudy.records import read_cell
 from speedstudy.study import load_study
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from speedstudy.plan import expand
+from speedstudy.expand import expand
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]

@@ -9,8 +9,9 @@ import pytest
 
 from speedstudy import artifacts, fetch, lock_data
 from speedstudy.data_lock import pinned_sums, read_lock, write_lock
+from speedstudy.expand import expand
 from speedstudy.lock_data import add_sums
-from speedstudy.plan import expand, without_sum
+from speedstudy.plan import without_sum
 from speedstudy.study import load_study
 
 COMMIT = "b" * 40

@@ -14,7 +14,7 @@ import pytest
 
 from speedstudy import embed, embedding_endpoint
 from speedstudy.embedding_endpoint import request_embeddings
-from speedstudy.plan import expand
+from speedstudy.expand import expand
 from speedstudy.study import load_study
 from speedstudy.tables import read_embeddings
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from engine_launch import drafter, engine
-from speedstudy.plan import expand
+from speedstudy.expand import expand
 from speedstudy.records import read_cell, read_requests
 from speedstudy.study import load_study
 from speedstudy.workload import Prompt, write_workload

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speedstudy.config import HubArtifact
-from speedstudy.plan import expand, unpinned
+from speedstudy.expand import expand, unpinned
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]

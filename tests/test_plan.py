@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from speedstudy.expand import expand
 from speedstudy.ids import canonical, measured, node, short_hash
-from speedstudy.plan import expand, run
+from speedstudy.plan import run
 from speedstudy.study import load_study
 
 CONFIG = Path(__file__).parents[1] / "config"

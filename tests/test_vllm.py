@@ -13,7 +13,7 @@ from speedstudy.config import Drafter, Engine, Tree
 from speedstudy.engines.kind import LaunchRequest
 from speedstudy.engines.process import BUILT_BY_MAKE, EngineError, require_command
 from speedstudy.engines.vllm import REQUEST_METRICS, VLLM
-from speedstudy.plan import expand
+from speedstudy.expand import expand
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]

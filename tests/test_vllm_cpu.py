@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from conftest import NOT_RUN, ROOT, copy_project
+from speedstudy.expand import expand
 from speedstudy.figures.estimates import acceptance_length
 from speedstudy.metrics.measure import measure
-from speedstudy.plan import expand
 from speedstudy.records import read_cell, read_requests
 from speedstudy.study import load_study
 from speedstudy.workload import read_workload

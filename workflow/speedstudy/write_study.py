@@ -8,7 +8,7 @@ from typing import Any
 from speedstudy import versions
 from speedstudy.config import Study
 from speedstudy.environment import hardware, software
-from speedstudy.plan import expand
+from speedstudy.expand import expand
 from speedstudy.records import write_json
 
 
