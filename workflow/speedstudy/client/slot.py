@@ -5,9 +5,9 @@ before the event loop looks at another read; the old exchange is written down la
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import orjson
@@ -139,7 +139,7 @@ class Slot:
         self._send_when_ready(following, request)
         return True
 
-    def _wait(self, delay_s: float, then, *arguments) -> None:  # type: ignore[no-untyped-def]
+    def _wait(self, delay_s: float, then: Callable[..., None], *arguments: Any) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0.0, delay_s), then, *arguments)
 

@@ -234,10 +234,6 @@ def _length(values: Sequence[int] | None) -> int | None:
     return None if values is None else len(values)
 
 
-def _named(values: Mapping[str, Any], *names: str) -> Any:
-    return _first(*map(values.get, names))
-
-
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
