@@ -101,6 +101,62 @@ def test_drafter_against_none_at_the_same_load(study):
     assert pd.isna(cells.loc["none--c1", "speedup_user"])
 
 
+CHANGE = ["al_change", "al_change_low", "al_change_high"]
+
+
+def verified(prompt_id, step_accepted):
+    """A reply with all its verify steps, each of 3 drafts."""
+    steps = len(step_accepted)
+    tokens = 1 + steps + sum(step_accepted)
+    return stepped([3] * steps, step_accepted, tokens=tokens, steps=steps, prompt_id=prompt_id)
+
+
+def drafting(folder, name, turns, concurrency, k=3, **fields):
+    return write_cell(folder, name, turns, method="ngram", k=k, concurrency=concurrency, **fields)
+
+
+def test_acceptance_length_has_an_interval(study):
+    cells = aggregate_dirs(study, DIGESTS).cells.set_index("cell_id")
+    # Both prompts have AL 2, and so has each draw of them.
+    assert cells.loc["ngram--c1", ["al_low", "al_high"]].tolist() == [2.0, 2.0]
+    assert cells.loc["none--c1", ["al_low", "al_high"]].tolist() == [1.0, 1.0]
+    assert cells.loc["none--c2", ["al_low", "al_high"]].isna().all()
+
+
+def test_acceptance_length_against_the_fewest_requests_in_flight(study, tmp_path):
+    worse = [verified("p", [1, 0]), verified("q", [0, 0])]
+    cells = aggregate_dirs(
+        [
+            # AL of p and q falls from 2 to 1.5 and 1: by 0.5 in pp, 0.75 in pq, 1 in qq.
+            drafting(tmp_path, "ngram--c8", worse, 8),
+            *study,
+            drafting(tmp_path, "ngram-k5--c8", worse, 8, k=5),
+            drafting(tmp_path, "ngram-k5--c4", worse, 4, k=5, status="failed", reason="died"),
+        ],
+        DIGESTS,
+    ).cells.set_index("cell_id")
+    assert cells.loc["ngram--c8", CHANGE].tolist() == [-0.75, -1.0, -0.5]
+    assert cells.loc["ngram--c2", CHANGE].tolist() == [0.0, 0.0, 0.0]
+    # The fewest itself, without a drafter, the only one of its drafter that did not fail.
+    for name in ("ngram--c1", "none--c1", "none--c2", "ngram-k5--c8", "ngram-k5--c4"):
+        assert cells.loc[name, CHANGE].isna().all()
+
+
+def test_change_of_acceptance_length_is_over_common_prompts_and_known_steps(tmp_path):
+    unknown = stepped([3, 3], [2, 1], tokens=8, prompt_id="q")
+    cells = aggregate_dirs(
+        [
+            drafting(tmp_path, "c1", [verified("p", [2]), verified("q", [1, 1])], 1),
+            drafting(tmp_path, "c2", [verified("p", [1]), verified("r", [0] * 9)], 2),
+            drafting(tmp_path, "c4", [verified("p", [2]), unknown], 4),
+        ],
+        DIGESTS,
+    ).cells.set_index("cell_id")
+    assert cells.loc["c2", "al_change"] == -1.0  # p alone, so without an interval
+    assert cells.loc["c2", CHANGE[1:]].isna().all()
+    assert cells.loc["c4", [*CHANGE, "al_low", "al_high"]].isna().all()
+
+
 def test_a_failed_cell_is_a_row_of_nulls_and_no_baseline(study):
     cells = aggregate_dirs(study, DIGESTS).cells.set_index("cell_id")
     failed = cells.loc["none--c2"]

@@ -11,7 +11,10 @@ from speedstudy.figures.estimates import acceptance_length
 from speedstudy.figures.inputs import read_settings, read_table
 from speedstudy.figures.notes import first_words, missing_notes
 from speedstudy.figures.plot_acceptance import (
+    batch_changes,
     category_lengths,
+    change_definitions,
+    change_notes,
     choose_load,
     considered,
     step_shares,
@@ -33,6 +36,7 @@ CELL = {
     "concurrency": 1,
     "max_tokens": 48,
     "temperature": 0.0,
+    "seed": 0,
     "repeat": 1,
     "status": "ok",
     "reason": None,
@@ -42,6 +46,9 @@ CELL = {
     "requests_ok": 4,
     "completion_tokens": 160,
     "al": 1.5,
+    "al_change": None,
+    "al_change_low": None,
+    "al_change_high": None,
     "output_tok_per_s": 100.0,
     "output_tok_per_s_per_device": 100.0,
     "user_tok_per_s": 50.0,
@@ -62,9 +69,10 @@ def table(*rows):
     frame = pd.DataFrame([{**CELL, **row} for row in rows])
     texts = ("engine", "target", "drafter", "method", "load", "workload", "ids", "status")
     types = dict.fromkeys((*texts, "reason", "verdict", "coverage"), "string")
-    wholes = ("k", "concurrency", "max_tokens", "repeat", "requests", "requests_ok")
+    wholes = ("k", "concurrency", "max_tokens", "seed", "repeat", "requests", "requests_ok")
     types |= dict.fromkeys((*wholes, "completion_tokens"), "Int64")
     rates = ("al", "output_tok_per_s", "output_tok_per_s_per_device", "user_tok_per_s")
+    rates += ("al_change", "al_change_low", "al_change_high")
     return frame.astype(types | dict.fromkeys(rates, "float64"))
 
 
@@ -190,6 +198,70 @@ def test_failed_cells_that_would_have_been_shown_are_considered():
     ]
 
 
+def changed(batch, al, low, high, **row):
+    """A cell whose AL differs from 1.5 at the least batch, with the interval of the difference."""
+    change = {"al_change": al - 1.5, "al_change_low": low, "al_change_high": high}
+    return {"concurrency": batch, "al": al, **change, **row}
+
+
+class TestChangeWithBatch:
+    def test_largest_change_of_each_drafter_the_largest_first(self):
+        eagle = {"drafter": "EAGLE-3", "engine": "llamacpp"}
+        changes = batch_changes(
+            table(
+                changed(4, 1.25, -0.3, -0.2),
+                {},
+                changed(8, 1.28, -0.3, -0.14),
+                changed(8, 1.9, -0.1, 0.9, k=5),  # the interval holds 0
+                {"k": 5},
+                eagle,
+                changed(8, 1.03, -0.612, -0.288, **eagle),
+                changed(8, 1.3, -0.21, -0.19, k=7),  # smaller than that of k=3
+                {"k": 7},
+                {"concurrency": 16, **FAILED},
+            )
+        )
+        assert change_notes(changes) == [
+            "AL changes with batch: EAGLE-3 k=3, llamacpp: 1.50 at 1, 1.03 at 8 (change -0.61 to "
+            "-0.29); ngram k=3, openvino: 1.50 at 1, 1.25 at 4 (change -0.3 to -0.2)."
+        ]
+        assert change_definitions(changes) == []
+
+    def test_each_repeat_has_its_own_least_batch(self):
+        cells = table({}, {"repeat": 2, "al": 1.4}, changed(2, 1.7, 0.1, 0.5, repeat=2))
+        (note,) = change_notes(batch_changes(cells))
+        assert "1.40 at 1, 1.70 at 2 (change 0.1 to 0.5)" in note
+
+    def test_several_targets_are_named(self):
+        other = {"target": "small"}
+        cells = table({}, changed(2, 1.3, -0.3, -0.1), other, changed(2, 1.2, -0.4, -0.2, **other))
+        (note,) = change_notes(batch_changes(cells))
+        assert "ngram k=3, openvino, small: 1.50 at 1, 1.20 at 2" in note
+        assert "ngram k=3, openvino, tiny: 1.50 at 1, 1.30 at 2" in note
+
+    def test_no_change_is_said_with_its_range(self):
+        changes = batch_changes(table({}, changed(2, 1.5, 0.0, 0.0), changed(8, 1.48, -0.05, 0.04)))
+        assert change_notes(changes) == []
+        assert change_definitions(changes) == [
+            "AL is the same at batch 1, 2, 8 within the 95% interval of its change (-0.05 to 0.04)."
+        ]
+
+    def test_what_has_no_interval_is_not_called_the_same(self):
+        none_told = {"k": 5, "al": None}
+        changes = batch_changes(
+            table({}, {"concurrency": 2, "al": 1.1}, none_told, {"concurrency": 2, **none_told})
+        )
+        assert change_notes(changes) == [
+            "AL by batch without an interval of its change: ngram k=3, openvino: 1.50 at 1, "
+            "1.10 at 2; ngram k=5, openvino: unknown."
+        ]
+        assert change_definitions(changes) == []
+
+    def test_one_batch_says_nothing(self):
+        changes = batch_changes(table({}, {"repeat": 2}, {"concurrency": 4, **FAILED}))
+        assert (change_notes(changes), change_definitions(changes)) == ([], [])
+
+
 def test_step_shares_by_hand():
     rows = [{**CELL, "accepted": j, "steps": n, "listed": "all"} for j, n in ((0, 5), (2, 4))]
     rows.append({**CELL, "accepted": 0, "steps": 1, "listed": "all"})
@@ -293,6 +365,19 @@ def test_pareto_names_the_failed_cell_and_is_reproducible(study):
 def test_acceptance_is_drawn(study):
     (note,) = draw(plot_acceptance, study)
     assert "contended" in note  # the failed cell has another batch than the one shown
+
+
+def test_acceptance_that_changes_with_batch_is_noted_first(tmp_path):
+    cells = table(
+        {}, changed(4, 1.2, -0.4, -0.2), {**BUCKET}, changed(8, 1.1, -0.5, -0.3, **BUCKET)
+    )
+    rows = prompts(("a", "qa", 5, 10), ("b", "math", 2, 12))
+    steps = pd.DataFrame([{**CELL, "accepted": 0, "steps": 20, "listed": "all"}])
+    notes = draw(plot_acceptance, write(tmp_path, cells, rows, steps))
+    # Of the load that is shown only; the other one's change is larger.
+    assert notes[0] == (
+        "AL changes with batch: ngram k=3, openvino: 1.50 at 1, 1.20 at 4 (change -0.4 to -0.2)."
+    )
 
 
 def test_random_vs_real_is_drawn(study):

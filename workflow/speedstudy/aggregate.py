@@ -19,14 +19,18 @@ from speedstudy.cell_rows import (
     CATEGORY_COLUMNS,
     CELL_COLUMNS,
     PROMPT_COLUMNS,
+    PromptCounts,
     Row,
     accepted_rows,
+    al_change,
+    al_interval,
     category_rows,
     cell_row,
     comparison,
     prompt_rows,
 )
-from speedstudy.cells import Cell, comparable, names, read_cells
+from speedstudy.cells import Cell, by_concurrency, comparable, names, read_cells
+from speedstudy.metrics.acceptance import prompt_counts
 from speedstudy.records import TurnRecord, read_requests
 from speedstudy.workload import digest, read_workload
 
@@ -84,7 +88,9 @@ def aggregate(cells: Sequence[Cell], workload_digests: Mapping[str, str]) -> Tab
     """Build the tables of a study.
 
     A cell is compared with the one without a drafter at the same engine, target, load, sampling
-    and repeat; where that one is missing or failed, the comparison is null.
+    and repeat; where that one is missing or failed, the comparison is null. Its AL is compared
+    with that of the cell which has the fewest requests in flight, of those that differ in nothing
+    else and did not fail.
 
     Args:
         cells: Finished cells, failed ones included.
@@ -96,8 +102,10 @@ def aggregate(cells: Sequence[Cell], workload_digests: Mapping[str, str]) -> Tab
     """
     check_digests(cells, workload_digests)
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
+    counts: dict[str, PromptCounts] = {}
     for group in comparable(cells):
-        _add_group(rows, group)
+        counts |= _add_group(rows, group)
+    _add_changes(rows["cells"], cells, counts)
     order = {cell.cell_id: position for position, cell in enumerate(cells)}
     for table in rows.values():
         table.sort(key=lambda row: order[row["cell_id"]])
@@ -143,15 +151,20 @@ def write_tables(directory: Path, tables: Tables) -> None:
     temporary.replace(directory / "cells.csv")
 
 
-def _add_group(rows: Mapping[str, list[Row]], group: Sequence[Cell]) -> None:
-    """Add the rows of comparable cells; only the baseline's turns are held beside a cell's own."""
+def _add_group(rows: Mapping[str, list[Row]], group: Sequence[Cell]) -> dict[str, PromptCounts]:
+    """Add the rows of comparable cells; returns the counts by prompt of each, by its id.
+
+    Only the baseline's turns are held beside a cell's own. Failed cells have no counts.
+    """
+    counts: dict[str, PromptCounts] = {}
     baseline: tuple[Row, list[TurnRecord]] | None = None
     for cell in group:
         if cell.failed:
             rows["cells"].append(cell_row(cell, None))
             continue
         turns = read_requests(cell.directory / "requests.parquet")
-        row = cell_row(cell, turns)
+        counts[cell.cell_id] = prompt_counts(turns, cell.record)
+        row = cell_row(cell, turns) | al_interval(counts[cell.cell_id])
         if not cell.has_drafter:
             baseline = (row, turns)
         elif baseline is not None:
@@ -160,6 +173,18 @@ def _add_group(rows: Mapping[str, list[Row]], group: Sequence[Cell]) -> None:
         rows["prompts"] += prompt_rows(cell, turns)
         rows["categories"] += category_rows(cell, turns)
         rows["accepted"] += accepted_rows(cell, turns)
+    return counts
+
+
+def _add_changes(
+    rows: Sequence[Row], cells: Sequence[Cell], counts: Mapping[str, PromptCounts]
+) -> None:
+    """Add to the rows of cells with a drafter how AL changes with the requests in flight."""
+    by_id = {row["cell_id"]: row for row in rows}
+    drafted = [cell for cell in cells if cell.has_drafter and cell.cell_id in counts]
+    for fewest, *more in by_concurrency(drafted):
+        for cell in more:
+            by_id[cell.cell_id] |= al_change(counts[fewest.cell_id], counts[cell.cell_id])
 
 
 def _frame(rows: Sequence[Row], columns: Mapping[str, str]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any
 
 from speedstudy.cells import Cell
 from speedstudy.metrics.acceptance import per_request_mean, pool, request_counts
+from speedstudy.metrics.bootstrap import acceptance_length_change, mean_acceptance_length
 from speedstudy.metrics.compare import (
     output_length_drift,
     prompt_rates,
@@ -23,6 +24,7 @@ from speedstudy.metrics.steps import StepCounts, completion_tokens
 from speedstudy.records import TurnRecord
 
 Row = dict[str, Any]
+PromptCounts = Mapping[str, tuple[int, int]]  # accepted draft tokens and verify steps
 
 TEXT, WHOLE, REAL = "string", "Int64", "float64"
 ACCEPTANCE = {
@@ -74,6 +76,11 @@ CELL_COLUMNS = {
     "completion_tokens": WHOLE,
     "output_tok_per_joule": REAL,  # over the GPUs' own energy; null without GPUs
     **ACCEPTANCE,
+    "al_low": REAL,
+    "al_high": REAL,
+    "al_change": REAL,  # from the cell with the fewest requests in flight
+    "al_change_low": REAL,
+    "al_change_high": REAL,
     "conditional": TEXT,  # the paper's AR_k for k = 1, 2, ... as a JSON list; null: unknown
     "al_request_mean": REAL,
     "acceptance_source": TEXT,
@@ -115,7 +122,7 @@ ACCEPTED_COLUMNS = {
 
 
 def cell_row(cell: Cell, turns: Sequence[TurnRecord] | None) -> Row:
-    """Return the cell's row without the comparison; without metrics if ``turns`` is None."""
+    """Return the cell's row without intervals and comparisons; no metrics if ``turns`` is None."""
     row = {
         **cell.identity(),
         "status": cell.record["status"],
@@ -173,6 +180,22 @@ def comparison(
         "output_length_drift": output_length_drift(baseline_turns, turns),
         "replies_compared": agreement.compared,
         "replies_equal": agreement.equal,
+    }
+
+
+def al_interval(counts: PromptCounts) -> Row:
+    """Return the columns of the interval of a cell's AL."""
+    al = mean_acceptance_length([[*counts.values()]])
+    return {"al_low": al and al.low, "al_high": al and al.high}
+
+
+def al_change(fewest: PromptCounts, counts: PromptCounts) -> Row:
+    """Return a cell's AL against that of the cell with the fewest requests in flight."""
+    change = acceptance_length_change(fewest, counts)
+    return {
+        "al_change": change and change.value,
+        "al_change_low": change and change.low,
+        "al_change_high": change and change.high,
     }
 
 

@@ -55,6 +55,13 @@ class Cell:
         parts = {name: self.record["cell"].get(name) for name in COMPARED_PARTS}
         return json.dumps(parts, sort_keys=True)
 
+    def load_key(self) -> str:
+        """Return what two cells must share for their loads to be compared: all but concurrency."""
+        cell = self.record["cell"]
+        parts = {name: cell.get(name) for name in (*COMPARED_PARTS, "drafter")}
+        load = {name: value for name, value in cell["load"].items() if name != "concurrency"}
+        return json.dumps({**parts, "load": load}, sort_keys=True)
+
     def identity(self) -> dict[str, Any]:
         """Return the identity columns."""
         cell, engine = self.record["cell"], self.record.get("engine") or {}
@@ -101,6 +108,17 @@ def comparable(cells: Sequence[Cell]) -> list[list[Cell]]:
                 "sampling and repeat; leave one of them"
             )
     return [sorted(group, key=lambda cell: cell.has_drafter) for group in groups.values()]
+
+
+def by_concurrency(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Group cells that differ only in the requests in flight, the fewest first."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.load_key(), []).append(cell)
+    return [
+        sorted(group, key=lambda cell: int(cell.record["cell"]["load"]["concurrency"]))
+        for group in groups.values()
+    ]
 
 
 def names(cells: Sequence[Cell]) -> str:

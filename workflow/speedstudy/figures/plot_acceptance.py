@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 SERIES = ["engine", "target", "drafter", "method", "k"]
 LOAD = ["load", "concurrency", "temperature"]
-CELL_COLUMNS = (*dict.fromkeys((*STATUS_COLUMNS, *LOAD, "ids", "max_tokens", "al")),)
+RUN = [*SERIES, "seed", "repeat"]  # what cells that differ in the requests in flight share
+ALS = ("al", "al_change", "al_change_low", "al_change_high")
+CELL_COLUMNS = (*dict.fromkeys((*STATUS_COLUMNS, *LOAD, *RUN, "ids", "max_tokens", *ALS)),)
 PROMPT_COLUMNS = (*SERIES, *LOAD, "ids", "prompt_id", "category", "accepted", "steps")
 ACCEPTED_COLUMNS = (*SERIES, *LOAD, "ids", "accepted", "steps", "listed")
 MACRO_MEAN = "macro mean"
@@ -50,13 +52,13 @@ class Point:
     concurrency: int
     temperature: float
 
+    def batches(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table's rows at this load, however many requests were in flight."""
+        return table[(table["load"] == self.load) & (table["temperature"] == self.temperature)]
+
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table's rows at this load."""
-        return table[
-            (table["load"] == self.load)
-            & (table["concurrency"] == self.concurrency)
-            & (table["temperature"] == self.temperature)
-        ]
+        """Return the table's rows at this load and concurrency."""
+        return self.batches(table[table["concurrency"] == self.concurrency])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +85,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     point = choose_load(prompts)
     notes = missing_notes(considered(cells, prompts, point), ("al",))
+    changes = batch_changes(cells if point is None else point.batches(cells))
+    notes = [*change_notes(changes), *notes]
     if point is not None:
         cells, prompts, accepted = (point.rows(table) for table in (cells, prompts, accepted))
     lengths, shares = category_lengths(prompts), step_shares(accepted)
@@ -98,7 +102,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             targets = list(cells["target"].unique())
             shown = {label: look for label, look in styles.items() if label in drawn}
             handles = _handles(shown, engines)
-            definitions = _definitions(cells, prompts, shares)
+            definitions = _definitions(cells, prompts, shares) + change_definitions(changes)
             lengths, shares = (_mark_doubtful(table, cells) for table in (lengths, shares))
             grid = figure.subplots(2, len(targets), squeeze=False, sharey="row")
             for column, target in enumerate(targets):
@@ -184,6 +188,92 @@ def step_shares(accepted: pd.DataFrame) -> pd.DataFrame:
             share = float(steps.get(count, 0)) / float(steps.sum())
             rows.append((*key, count, share, listed))
     return with_labels(pd.DataFrame(rows, columns=[*SERIES, "accepted", "share", "listed"]))
+
+
+def batch_changes(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells that have a cell with fewer requests in flight to be compared with.
+
+    Args:
+        cells: Rows of the table of cells at one load and temperature; failed ones are left out.
+
+    Returns:
+        The columns of the cells, ``label``, and of the cell with the fewest requests in flight
+        ``concurrency_least`` and ``al_least``.
+    """
+    ok = cells[cells["status"] == "ok"].sort_values("concurrency", kind="stable")
+    least = ok.drop_duplicates(RUN)[[*RUN, "concurrency", "al"]]
+    pairs = ok.merge(least, on=RUN, suffixes=("", "_least"))
+    return with_labels(pairs[pairs["concurrency"] > pairs["concurrency_least"]])
+
+
+def change_notes(changes: pd.DataFrame) -> list[str]:
+    """Return a note on AL that changes with the requests in flight, and one where none can tell.
+
+    A change counts if its interval excludes 0. Of each engine, target and drafter the largest is
+    named, over its draft lengths and batches, the largest of all first. Series without an
+    interval are named with their AL, where it is known, at the least and the largest batch.
+
+    Args:
+        changes: What ``batch_changes`` returns.
+
+    Returns:
+        Up to two notes.
+    """
+    found = changes[_excludes_zero(changes)]
+    order = found["al_change"].abs().sort_values(ascending=False, kind="stable").index
+    largest = found.loc[order].drop_duplicates(["engine", "target", "drafter"])
+    notes = []
+    if not largest.empty:
+        parts = [
+            f"{words} (change {low:.2g} to {high:.2g})"
+            for words, low, high in zip(
+                _in_words(largest), largest["al_change_low"], largest["al_change_high"], strict=True
+            )
+        ]
+        notes.append(f"AL changes with batch: {'; '.join(parts)}.")
+    unknown = changes[_has_no_interval(changes)].drop_duplicates(SERIES, keep="last")
+    if not unknown.empty:
+        words = "; ".join(_in_words(unknown))
+        notes.append(f"AL by batch without an interval of its change: {words}.")
+    return notes
+
+
+def change_definitions(changes: pd.DataFrame) -> list[str]:
+    """Return one line that AL is the same at all batches, or none where that is not so or unknown.
+
+    Args:
+        changes: What ``batch_changes`` returns.
+    """
+    known = changes[~_has_no_interval(changes)]
+    if known.empty or _excludes_zero(known).any():
+        return []
+    batches = sorted({*known["concurrency"], *known["concurrency_least"]})
+    return [
+        f"AL is the same at batch {', '.join(map(str, batches))} within the 95% interval of its "
+        f"change ({known['al_change_low'].min():.2g} to {known['al_change_high'].max():.2g})."
+    ]
+
+
+def _excludes_zero(changes: pd.DataFrame) -> "pd.Series[bool]":
+    return (changes["al_change_low"] > 0) | (changes["al_change_high"] < 0)
+
+
+def _has_no_interval(changes: pd.DataFrame) -> "pd.Series[bool]":
+    return changes["al_change_low"].isna() | changes["al_change_high"].isna()
+
+
+def _in_words(changes: pd.DataFrame) -> list[str]:
+    """Return drafter and engine of each row, the target where there are several, and AL twice."""
+    names = ["label", "engine", *(["target"] if changes["target"].nunique() > 1 else [])]
+    sides = changes[["al_least", "concurrency_least", "al", "concurrency"]]
+    words = []
+    for name, (before, least, after, batch) in zip(
+        changes[names].to_numpy(), sides.to_numpy(dtype=object), strict=True
+    ):
+        known = pd.notna(before) and pd.notna(after)
+        lengths = f"{before:.2f} at {least}, {after:.2f} at {batch}" if known else "unknown"
+        words.append(f"{', '.join(name)}: {lengths}")
+    return words
 
 
 def _definitions(cells: pd.DataFrame, prompts: pd.DataFrame, shares: pd.DataFrame) -> list[str]:

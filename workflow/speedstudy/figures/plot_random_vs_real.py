@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from speedstudy.figures.estimates import Estimate, acceptance_length
+from speedstudy.figures.estimates import acceptance_length
 from speedstudy.figures.inputs import read_settings, read_table, with_labels
 from speedstudy.figures.notes import STATUS_COLUMNS, is_doubtful, missing_notes
 from speedstudy.figures.style import COLOURS, frame, new_figure, save, say_empty, theme
+from speedstudy.metrics.bootstrap import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

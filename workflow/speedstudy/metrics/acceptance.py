@@ -103,6 +103,23 @@ def request_counts(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> list[St
     return [resolve(turn, cell, k) for turn in turns]
 
 
+def prompt_counts(turns: Sequence[TurnRecord], cell: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return accepted draft tokens and verify steps of each prompt, over its ``ok`` turns.
+
+    Sorted by prompt. Turns of which nothing is known are left out, as in ``pool``. Empty if
+    another turn lacks one of the two: the pooled AL of those that have both would be biased.
+    """
+    ok = [turn for turn in turns if turn.outcome == "ok"]
+    totals: dict[str, tuple[int, int]] = {}
+    for turn, count in zip(ok, request_counts(ok, cell), strict=True):
+        if count.told:
+            if count.accepted is None or count.steps is None:
+                return {}
+            accepted, steps = totals.get(turn.prompt_id, (0, 0))
+            totals[turn.prompt_id] = (accepted + count.accepted, steps + count.steps)
+    return dict(sorted(totals.items()))
+
+
 def pool(counts: Sequence[StepCounts], first_token: str | None) -> dict[str, Any]:
     """Return the numbers pooled over the steps of all requests.
 

@@ -337,6 +337,22 @@ set beside ours.
 * `vllm` (`vllm bench serve`): over drafted steps; rate in percent; per-position rates divide by
   all drafted steps.
 
+## Intervals of acceptance length, and its change with the load
+
+Columns of `cells.csv`. Both come from the percentile bootstrap over prompts, 95 %, with a fixed
+seed: prompts are drawn with replacement, and AL is pooled over the steps of a draw.
+
+* `al_low`, `al_high`: interval of `al`.
+* `al_change`, `al_change_low`, `al_change_high`: al minus that of the cell with the fewest requests
+  in flight, at the same engine, target, drafter, load, sampling and repeat; over the prompts that
+  both have, a draw takes the same prompts from both. Failed cells are passed over. It is null for
+  the cell with the fewest itself and without a drafter.
+* All are null where the responses do not tell or show the steps of every request, also where the
+  server's counters fill `al`: they know no prompts. An interval needs two prompts.
+* AL changes with the load where the interval of `al_change` excludes 0; the figure of acceptance
+  names the largest change of each drafter. Each interval is one of 95 %: of many, one in twenty
+  excludes 0 by chance.
+
 ## Comparison with the cell without a drafter
 
 Same engine, target, load, sampling and repeat.

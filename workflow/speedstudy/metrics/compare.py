@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from speedstudy.metrics.bootstrap import RESAMPLES, draw_prompts, interval
 from speedstudy.metrics.ratios import divide, mean
 from speedstudy.metrics.steps import completion_tokens
 from speedstudy.metrics.timing import user_tok_per_s
 from speedstudy.records import TurnRecord
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ def speedup_user(
     drafter: Sequence[TurnRecord],
     *,
     seed: int = 0,
-    resamples: int = 2000,
+    resamples: int = RESAMPLES,
 ) -> UserSpeedup | None:
     """Return the ratio of mean user rates with a paired bootstrap over prompts, or None.
 
@@ -70,10 +69,8 @@ def speedup_user(
     ours = np.array([after[prompt] for prompt in shared])
     low = high = None
     if len(shared) > 1:
-        draws = np.random.default_rng(seed).integers(len(shared), size=(resamples, len(shared)))
-        ratios = ours[draws].sum(axis=1) / base[draws].sum(axis=1)
-        tail = 100 * (1 - CONFIDENCE) / 2
-        low, high = (float(value) for value in np.percentile(ratios, [tail, 100 - tail]))
+        draws = draw_prompts(len(shared), np.random.default_rng(seed), resamples)
+        low, high = interval(ours[draws].sum(axis=1) / base[draws].sum(axis=1))
     return UserSpeedup(
         ratio=float(ours.sum() / base.sum()), low=low, high=high, prompts=len(shared)
     )
