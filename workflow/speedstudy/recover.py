@@ -1,8 +1,9 @@
 """Make a run folder usable again after a run that was killed or had failed cells.
 
 Ends engines and measurements that outlived their run, releases Snakemake's lock, puts back what an
-interrupted session had finished, sets failed cells aside so that the next run tries them again, and
-only those, and drops tables and figures that have to be made anew.
+interrupted session had finished, makes records of what killed measurements had received, sets these
+and other failed cells aside so that the next run tries them again, and only those, and drops tables
+and figures that have to be made anew.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from speedstudy.client.killed import has_begun, record_killed_load
+from speedstudy.client.load import JOURNAL, end_journal
 from speedstudy.engines.process import PID_FILE, is_alive
 from speedstudy.engines.session import FINISHED, HALF
 from speedstudy.records import RECORD_FILES, read_cell
@@ -52,6 +55,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     finished = put_finished_back(results)
     if finished:
         _declare_finished(directory, finished)
+    record_killed(results / "cells")
     retried = set_failed_aside(results / "cells", results / "failed")
     for cell in retried:
         LOG.info("failed last time, tried again: %s", cell)
@@ -158,6 +162,33 @@ def _declare_finished(directory: Path, cells: Sequence[Path]) -> None:
         check=False,
         capture_output=True,
     )
+
+
+def record_killed(cells: Path) -> list[str]:
+    """Make a failed record of what each killed measurement had received; returns the cells' ids.
+
+    A journal that holds no more than its cell's record, or no reply at all, is dropped. One that
+    cannot be read stays until its cell is measured again.
+    """
+    recorded = []
+    for journal in sorted(cells.glob(f"*/{JOURNAL}")):
+        cell = journal.parent
+        if (cell / "cell.json").is_file() or not has_begun(cell):
+            end_journal(cell)
+            continue
+        try:
+            outcomes = record_killed_load(cell)
+        except ValueError as error:
+            LOG.warning("%s", error)
+            continue
+        LOG.info(
+            "killed with %d of %d replies received, which are kept: %s",
+            outcomes["ok"],
+            sum(outcomes.values()),
+            cell.name,
+        )
+        recorded.append(cell.name)
+    return recorded
 
 
 def set_failed_aside(cells: Path, failed: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 Needs tokenised prompts and a dialect, leaves ``requests.parquet`` and a ``LoadResult``; who
 writes that where is the caller's business. While it runs, what is received is in the folder
-``journal`` beside, from which ``merge_journal`` makes the record of a load that was killed.
+``journal`` beside, from which ``killed`` makes the record of a load that was killed.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ PROMPTS_FILE = "prompts.parquet"
 # Files that a process has open beside its connections.
 OTHER_OPEN_FILES = 64
 
-logger = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class LoadResult:
 def begin_journal(out: Path, record: Mapping[str, Any]) -> None:
     """Make the journal's folder anew, with what the record holds already.
 
-    From it ``merge_journal`` makes ``cell.json`` if the load is killed.
+    From it ``record_killed_load`` makes ``cell.json`` if the load is killed.
     """
     shutil.rmtree(out / JOURNAL, ignore_errors=True)
     (out / JOURNAL).mkdir(parents=True)
@@ -181,7 +181,7 @@ def _check_prompts(
                 "warm up with other prompts"
             )
     if options.requests is not None and options.requests > len(prompts):
-        logger.warning(
+        LOG.warning(
             "%d requests from %d prompts: prompts repeat and may come from the prefix cache",
             options.requests,
             len(prompts),
@@ -311,13 +311,13 @@ async def _counters_around(
 ) -> dict[str, Any] | None:
     """The snapshots before and after, and what is wrong between them."""
     if before is None:
-        logger.info("no counters: %s", why)
+        LOG.info("no counters: %s", why)
         return None
     after, error = await counters.scrape(session, url, dialect)
     if after is not None:
         error = counters.reset_error(before, after)
     if error is not None:
-        logger.warning("%s", error)
+        LOG.warning("%s", error)
     return {"before": before, "after": after, "error": error}
 
 

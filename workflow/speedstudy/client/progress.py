@@ -25,7 +25,7 @@ LOG_EVERY_S = 10.0
 # five-hundredth of the time, should it share the process with a worker.
 SAMPLE_EVERY_S = 5.0
 
-logger = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class Samples:
@@ -106,7 +106,7 @@ async def show_progress(
                 bar.set_postfix_str(state, refresh=False)
                 bar.update(done - bar.n)
                 if not live:
-                    logger.info("%d of %s requests, %s", done, total or "?", state)
+                    LOG.info("%d of %s requests, %s", done, total or "?", state)
         finally:
             bar.update(int(sum(told[DONE::TOLD])) - bar.n)
 
