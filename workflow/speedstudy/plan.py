@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,33 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     plan = expand(study)
     rows = _rows(study, plan, arguments.results)
+    todo = [row for row in rows if row["state"] == "to do"]
+    starts = {row["session"] if study.server.reuse == "session" else row["cell"] for row in todo}
+    report = {
+        "cells": rows,
+        "impossible": [vars(one) for one in plan.impossible],
+        "unpinned": unpinned(plan),
+        "without_sum": without_sum(plan, read_lock(arguments.config_dir / LOCK.name)),
+        "sessions": len({cell.session for cell in plan.cells.values()}),
+        "requests": sum(row["requests"] for row in rows),
+        "engine_starts": len(starts),
+        "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
+    }
+    _print_cells(rows)
+    _print_needs(study, plan, report)
+    LOG.info(
+        "%d cells (%d to do, %d engine starts) in %d sessions, %d requests, about %.0f min to go",
+        len(rows),
+        len(todo),
+        len(starts),
+        report["sessions"],
+        report["requests"],
+        report["estimated_s"] / 60,
+    )
+    return report
+
+
+def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         LOG.info(
             "%-7s %5d requests %6s s  %s",
@@ -43,6 +71,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "?" if row["estimated_s"] is None else f"{row['estimated_s']:.0f}",
             row["cell"],
         )
+
+
+def _print_needs(study: Study, plan: Plan, report: Mapping[str, Any]) -> None:
+    """Print what is in the way, and the GPUs that are needed."""
     for one in plan.impossible:
         LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
     for session in plan.sessions.values():
@@ -54,37 +86,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                 f", {needs:.0f} GiB or more in all" if needs else "",
                 session.id,
             )
-    for message in unpinned(plan):
+    for message in report["unpinned"]:
         LOG.info("%s", message)
-    unlocked = without_sum(plan, read_lock(arguments.config_dir / LOCK.name))
-    if unlocked:
+    if report["without_sum"]:
         LOG.info(
             "no sum is known of %d files, first %s: lock-data adds them once fetched",
-            len(unlocked),
-            unlocked[0],
+            len(report["without_sum"]),
+            report["without_sum"][0],
         )
-    todo = [row for row in rows if row["state"] == "to do"]
-    starts = {row["session"] if study.server.reuse == "session" else row["cell"] for row in todo}
-    report = {
-        "cells": rows,
-        "impossible": [vars(one) for one in plan.impossible],
-        "unpinned": unpinned(plan),
-        "without_sum": unlocked,
-        "sessions": len({cell.session for cell in plan.cells.values()}),
-        "requests": sum(row["requests"] for row in rows),
-        "engine_starts": len(starts),
-        "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
-    }
-    LOG.info(
-        "%d cells (%d to do, %d engine starts) in %d sessions, %d requests, about %.0f min to go",
-        len(rows),
-        len(todo),
-        len(starts),
-        report["sessions"],
-        report["requests"],
-        report["estimated_s"] / 60,
-    )
-    return report
 
 
 def without_sum(plan: Plan, lock: Lock) -> list[str]:
@@ -133,7 +142,21 @@ def _estimated_s(study: Study, cell: Cell, *, starts: bool) -> float | None:
     if bucket is not None:
         isl = next(b.length for b in study.buckets.values() if b.name == bucket)
     prefill_s = isl / speeds.prefill_tok_per_s
-    decode_s: float = load["max_tokens"] / speeds.decode_tok_per_s / load["concurrency"]
-    sent: int = load["requests"] + load["warmup_requests"]
+    decode_s: float = load["max_tokens"] / speeds.decode_tok_per_s
+    each_s = prefill_s + decode_s / load["concurrency"]
+    measured_s: float = max(load["requests"] * each_s, _last_arrival_s(load))
+    if load.get("duration_s") is not None:  # what is open by then is finished
+        measured_s = load["duration_s"] + prefill_s + decode_s
+    warmup_s: float = load["warmup_requests"] * each_s
     startup_s = speeds.startup_s if starts else 0.0
-    return round(startup_s + sent * (prefill_s + decode_s), 1)
+    return round(startup_s + warmup_s + measured_s, 1)
+
+
+def _last_arrival_s(load: Mapping[str, Any]) -> float:
+    """Return when the last conversation of an open loop is due, in seconds; 0 in a closed one."""
+    arrivals = load.get("arrivals")
+    if arrivals is None:
+        return 0.0
+    if arrivals["offsets_s"] is not None:
+        return float(arrivals["offsets_s"][-1])
+    return float(load["requests"] / arrivals["rate_per_s"])
