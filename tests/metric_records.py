@@ -62,6 +62,18 @@ def drafter_cell(method: str, k: int | None = None, **fields: Any) -> dict[str, 
     return {**PREFILL, "cell": {"drafter": {"method": method, "k": k}}, **fields}
 
 
+def counters(
+    drafts: int, draft_tokens: int, accepted: int, per_position: list[int]
+) -> dict[str, Any]:
+    """Return the totals of a snapshot of a server's counters."""
+    return {
+        "num_drafts": drafts,
+        "num_draft_tokens": draft_tokens,
+        "num_accepted_tokens": accepted,
+        "num_accepted_tokens_per_pos": per_position,
+    }
+
+
 def write_cell(folder, cell_id, turns=(), *, method="none", k=0, concurrency=1, **fields):
     """Write a finished cell's folder as run_cell does; `fields` replace parts of cell.json."""
     directory = folder / cell_id

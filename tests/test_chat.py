@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from speedstudy.chat import conversation_ids, end_of_turn_ids, load_tokenizer
+from speedstudy.chat import conversation_ids, load_tokenizer
 from tiny_tokenizer import CHATML, write_tiny_tokenizer
 
 
@@ -23,6 +23,7 @@ def test_first_turn_is_the_whole_prompt_and_later_turns_follow_the_reply(tokeniz
     assert decode(tokenizer, second) == (
         "<|im_end|>\n<|im_start|>user\nAnd 漢字?<|im_end|>\n<|im_start|>assistant\n"
     )
+    assert second[0] == tokenizer.eos_token_id  # with which a reply may have ended
     assert decode(tokenizer, third) == (
         "<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -50,13 +51,6 @@ def test_variables_of_the_study_reach_every_turn_of_the_template(tmp_path):
     first, second = conversation_ids(tokenizer, ["one", "two"], {"effort": "low"})
     assert decode(tokenizer, first).startswith("[low]<|im_start|>user\none")
     assert decode(tokenizer, second).startswith("<|im_end|>\n<|im_start|>user\ntwo")
-
-
-def test_end_of_turn_is_the_prefix_of_a_later_turn(tokenizer):
-    end = end_of_turn_ids(tokenizer)
-    assert decode(tokenizer, end) == "<|im_end|>\n"
-    assert end[0] == tokenizer.eos_token_id
-    assert conversation_ids(tokenizer, ["a", "b"])[1][: len(end)] == end
 
 
 def test_a_turn_that_contains_the_mark_is_no_reply(tokenizer):
@@ -88,7 +82,6 @@ def test_without_template_turns_are_joined_by_blank_lines(tmp_path):
     first, second = conversation_ids(tokenizer, ["one", "two"])
     assert decode(tokenizer, first) == "one"
     assert decode(tokenizer, second) == "\n\ntwo"
-    assert end_of_turn_ids(tokenizer) == ()
 
 
 def test_no_turns_and_no_tokenizer_are_named(tokenizer, tmp_path):

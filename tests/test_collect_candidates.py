@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collected import read_candidates, read_long_texts
 from speedstudy.collect import collect
 from speedstudy.collect.candidates import (
     CATEGORIES,
@@ -18,8 +19,6 @@ from speedstudy.collect.candidates import (
     identifier,
     keep_good,
     new_candidate,
-    read_candidates,
-    read_long_texts,
     write_candidates,
     write_long_texts,
 )
@@ -125,19 +124,6 @@ def test_candidates_survive_the_file_sorted_by_id(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "c.parquet").to_pylist()
     assert {row["src_id"]: row["multiturn"] for row in table} == {"a": True, "b": False}
     assert [p.name for p in tmp_path.iterdir()] == ["c.parquet"]
-
-
-def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c.parquet"
-    write_candidates(path, [prompt("one", "two")])
-    table = pq.read_table(path)
-    column = table.column_names.index("multiturn")
-    pq.write_table(table.set_column(column, "multiturn", [[False]]), path)
-    with pytest.raises(ValueError, match="2 turns and multiturn=False"):
-        read_candidates(path)
-    pq.write_table(table.drop_columns(["turns"]), path)
-    with pytest.raises(ValueError, match="no column turns; found question_id"):
-        read_candidates(path)
 
 
 def test_long_texts_survive_the_file(tmp_path: Path) -> None:

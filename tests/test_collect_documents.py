@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from collected import read_candidates
 from speedstudy.collect import chat_rag_bench, cnn_dailymail, collect
-from speedstudy.collect.candidates import Dropped, keep_good, read_candidates
+from speedstudy.collect.candidates import Dropped, keep_good
 from speedstudy.collect.table_files import read_table
 
 ROOT = Path(__file__).parents[1]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from collected import read_long_texts
 from speedstudy.collect import (
     ada_leval,
     bamboo,
@@ -22,7 +23,7 @@ from speedstudy.collect import (
     repo_bench,
     writing_bench_long,
 )
-from speedstudy.collect.candidates import Dropped, LongText, read_long_texts
+from speedstudy.collect.candidates import Dropped, LongText
 from speedstudy.collect.long_rows import lowest_by_length
 
 ROOT = Path(__file__).parents[1]

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from collected import read_candidates, read_long_texts
 from speedstudy.collect import ADAPTERS, collect, source_code
 from speedstudy.collect.candidates import (
     CATEGORIES,
     TIERS,
     Dropped,
     LongText,
-    read_candidates,
-    read_long_texts,
 )
 
 ROOT = Path(__file__).parents[1]

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from collected import read_candidates
 from speedstudy import export_prompts
 from speedstudy.collect import collect
 from speedstudy.collect.candidates import (
     CANDIDATES_SCHEMA,
     SENTINEL,
     new_candidate,
-    read_candidates,
     write_candidates,
 )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metric_records import PREFILL, drafter_cell, reply, stepped
+from metric_records import PREFILL, counters, drafter_cell, reply, stepped
 from speedstudy.metrics.acceptance import acceptance, pool, request_counts
 from speedstudy.metrics.conventions import chunk_rates, specdec_bench
 from speedstudy.metrics.positions import al_full_draft, conditional_rates, unconditional_rates
@@ -48,33 +48,10 @@ def test_blog_histogram():
     assert list(published.values()) == approx([1, 0.6812, 0.6984, 0.7146], abs=5e-5)
 
 
-# A reply of 23 tokens: the prefill token, 5 drafted steps (k = 3, j = 3 0 2 3 1: 14 tokens) and 8
-# steps without a draft. A = 9, steps = 13 = 23 - 1 - 9.
-DRAFTED_23 = [3, 0, 2, 3, 1]
-SIZES_23 = [1, 4, 1, 1, 3, 1, 1, 4, 1, 1, 2, 1, 1, 1]
-
-
-def test_23_tokens():
-    turn = stepped([3] * 5, DRAFTED_23, tokens=23, sizes=SIZES_23, finish_reason="length")
-    assert pooled([turn]) == {
-        "al": approx(1 + 9 / 13),
-        "al_drafted": approx(2.8),
-        "al_emitted": approx(22 / 13),
-        "al_full_draft": approx(2.8),
-        "ar": approx(0.6),
-        "steps": 13,
-        "steps_drafted": 5,
-        "drafted": 15,
-        "accepted": 9,
-        "conditional": approx([4 / 5, 3 / 4, 2 / 3]),
-        "unconditional": approx([4 / 5, 3 / 5, 2 / 5]),
-        "identity_gap": {"sum": 9, "counts": {"9": 1}},
-    }
-
-
 def test_23_tokens_of_a_merged_stream_are_not_guessed():
-    # 8 steps without a draft, or 9 and a cut last step? The merged stream does not tell.
-    turn = stepped([3] * 5, DRAFTED_23, tokens=23, sizes=[1, 10, 12])
+    # 1 + 14 in drafted steps + 8: 8 steps without a draft, or 9 and a cut last step? The merged
+    # stream does not tell. In test_reply_lengths.py the same reply comes a chunk a step.
+    turn = stepped([3] * 5, [3, 0, 2, 3, 1], tokens=23, sizes=[1, 10, 12])
     result = acceptance([turn], PREFILL)
     assert result["pooled"]["al"] is None
     assert result["pooled"]["al_drafted"] == approx(2.8)
@@ -192,15 +169,6 @@ def test_categories_are_pooled_apart_and_failed_requests_stay_out():
     assert categories["math"]["al"] == 3.0  # 1 + (3 + 1) / 2
     assert categories["coding"]["al"] == 1.0
     assert categories["coding"].keys() == pooled(turns).keys()
-
-
-def counters(drafts, draft_tokens, accepted, per_position):
-    return {
-        "num_drafts": drafts,
-        "num_draft_tokens": draft_tokens,
-        "num_accepted_tokens": accepted,
-        "num_accepted_tokens_per_pos": per_position,
-    }
 
 
 @pytest.mark.parametrize(

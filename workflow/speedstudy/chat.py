@@ -76,33 +76,12 @@ def conversation_ids(
     ids: list[tuple[int, ...]] = []
     for index, turn in enumerate(turns):
         messages.append({"role": "user", "content": turn})
-        text = _render(tokenizer, messages, generation_prompt=True, variables=variables or {})
+        text = _render(tokenizer, messages, variables or {})
         if index > 0:
             text = _after_last(text, mark, expected=index)
         ids.append(_encode(tokenizer, text))
         messages.append({"role": "assistant", "content": mark})
     return tuple(ids)
-
-
-def end_of_turn_ids(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
-    """Return the ids that the chat template puts after a reply when no turn follows.
-
-    A model that ends its reply by itself has already produced some of them (usually the first),
-    and a later turn of ``conversation_ids`` starts with them: of those a client drops what the
-    reply ended with. Empty for a tokenizer without a chat template and for a template that adds
-    nothing.
-
-    Raises:
-        ValueError: As ``conversation_ids``.
-    """
-    if not tokenizer.chat_template:
-        return ()
-    messages = [
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": _REPLY_MARK},
-    ]
-    text = _render(tokenizer, messages, generation_prompt=False, variables={})
-    return _encode(tokenizer, _after_last(text, _REPLY_MARK, expected=1))
 
 
 def _encode(
@@ -115,15 +94,13 @@ def _encode(
 def _render(
     tokenizer: "PreTrainedTokenizerBase",
     messages: Sequence[Mapping[str, str]],
-    *,
-    generation_prompt: bool,
     variables: Mapping[str, Any],
 ) -> str:
     from jinja2 import TemplateError
 
     try:
         text: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=generation_prompt, **variables
+            list(messages), tokenize=False, add_generation_prompt=True, **variables
         )
     except TemplateError as error:
         raise ValueError(f"the chat template refuses the conversation: {error}") from error

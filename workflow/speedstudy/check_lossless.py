@@ -25,6 +25,7 @@ from speedstudy.cells import COMPARED_PARTS, Cell, comparable, read_cells
 from speedstudy.metrics.compare import token_agreement
 from speedstudy.metrics.ratios import divide
 from speedstudy.records import TurnRecord, read_requests
+from speedstudy.tables import write_csv
 from speedstudy.workload import Prompt, continue_ids, read_workload
 
 LOG = logging.getLogger(__name__)
@@ -99,17 +100,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     table = pd.DataFrame(rows, columns=COLUMNS).astype(
         {"baseline_token_id": "Int64", "drafter_token_id": "Int64"}
     )
-    _write(table, arguments.out)
-    _write(pd.DataFrame(agreements(cells), columns=PAIR_COLUMNS), arguments.agreement)
+    write_csv(arguments.out, table)
+    write_csv(arguments.agreement, pd.DataFrame(agreements(cells), columns=PAIR_COLUMNS))
     known = [gap for gap in gaps.values() if gap is not None]
     LOG.info("%d replies differ from those without a drafter", len(found))
     return {"differences": len(found), "largest_logit_gap": max(known, default=None)}
-
-
-def _write(table: pd.DataFrame, path: Path) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    table.to_csv(temporary, index=False, lineterminator="\n")
-    temporary.replace(path)
 
 
 def agreements(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import ModuleType
 
 COMMANDS = {
     "plan": "print the cells, sessions, requests and estimated time of a study",
@@ -86,6 +87,6 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _module(command: str):  # type: ignore[no-untyped-def]
+def _module(command: str) -> ModuleType:
     folder = "figures." if command.startswith("plot-") else ""
     return importlib.import_module(f"speedstudy.{folder}{command.replace('-', '_')}")

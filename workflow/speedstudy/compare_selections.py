@@ -2,8 +2,8 @@
 
 Needs the candidates, their embeddings, the selected prompts and the report of ``select``; leaves a
 table of mean pairwise similarities: of the selected prompts, of the greedy choice before any swap,
-of random choices, of Spec-Bench's own rows (of sources that give ``comparison``),
-and the least that any choice could have, with the paper's Table 8 beside it.
+of random choices, of Spec-Bench's own rows (of sources that give ``comparison``), and the least
+that any choice could have, with the paper's Table 8 beside it.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from speedstudy import paper
 from speedstudy.coverage import in_words, read_note
 from speedstudy.diversity import select_diverse, summed_similarity
 from speedstudy.relaxation import similarity_bound
-from speedstudy.tables import read_embeddings, read_rows, read_rows_in_order
+from speedstudy.tables import read_embeddings, read_rows, read_rows_in_order, write_csv
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 DRAWS = 20
 COLUMNS = {
@@ -49,11 +49,15 @@ Vectors = npt.NDArray[np.float32]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``speedstudy compare-selections``."""
-    parser.add_argument("--candidates", type=Path, nargs="+", required=True, help="parquet")
+    parser.add_argument(
+        "--candidates", type=Path, nargs="+", required=True, help="of all sources (parquet)"
+    )
     parser.add_argument(
         "--compared", type=Path, nargs="*", default=[], help="rows of Spec-Bench itself (parquet)"
     )
-    parser.add_argument("--embeddings", type=Path, nargs="+", required=True, help="npz of embed")
+    parser.add_argument(
+        "--embeddings", type=Path, nargs="+", required=True, help="of all these rows (npz of embed)"
+    )
     parser.add_argument("--prompts", type=Path, required=True, help="selected prompts (parquet)")
     parser.add_argument("--report", type=Path, required=True, help="report of select (JSON)")
     parser.add_argument("--out", type=Path, required=True, help="CSV to write")
@@ -78,9 +82,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         compared,
         in_words(read_note(arguments.prompts)),
     )
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    table.to_csv(temporary, index=False, lineterminator="\n")
-    temporary.replace(arguments.out)
+    write_csv(arguments.out, table)
     means = table.mean(numeric_only=True)
     overall = {
         "ours": means["ours"],
@@ -90,8 +92,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     overall = {name: None if pd.isna(value) else float(value) for name, value in overall.items()}
     shown = table.drop(columns=["pool", "random_low", "random_high", "gap", "coverage"]).round(3)
-    log.info("mean pairwise similarity\n%s", shown.to_string(index=False, na_rep=""))
-    log.info("mean of the categories: %s", overall)
+    LOG.info("mean pairwise similarity\n%s", shown.to_string(index=False, na_rep=""))
+    LOG.info("mean of the categories: %s", overall)
     return {"categories": json.loads(table.to_json(orient="records")), "overall": overall}
 
 

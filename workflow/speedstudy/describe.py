@@ -17,9 +17,9 @@ import pandas as pd
 from speedstudy import paper
 from speedstudy.coverage import in_words, read_note
 from speedstudy.lengths import Encoder, load_encoder
-from speedstudy.tables import read_rows_in_order
+from speedstudy.tables import read_rows_in_order, write_csv
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 INPUT = ("question_id", "category", "sub_category", "turns", "source", "difficulty")
@@ -57,11 +57,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     encoder = load_encoder(arguments.tokenizer) if arguments.tokenizer else None
     table = describe(rows, encoder, in_words(read_note(arguments.prompts)))
     if arguments.out is not None:
-        temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-        table.to_csv(temporary, index=False, lineterminator="\n")
-        temporary.replace(arguments.out)
+        write_csv(arguments.out, table)
     shown = table.drop(columns=["tokenizer", "coverage"]).round(1).astype(object)
-    log.info("\n%s", shown.where(shown.notna(), "").to_string(index=False))
+    LOG.info("\n%s", shown.where(shown.notna(), "").to_string(index=False))
     return {
         "rows": len(rows),
         "sources": int((table["by"] == "source").sum()),

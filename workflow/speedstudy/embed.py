@@ -34,7 +34,7 @@ GRID = 2.0**-16
 
 Precision = Literal["float64", "float32"]
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def embed_texts(
@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     texts = [joined_turns(row) for row in rows.select(["question_id", "turns"]).to_pylist()]
     vectors = _embed(texts, arguments) if texts else np.empty((0, 0), dtype=np.float32)
     write_embeddings(arguments.out, rows.column("question_id").to_pylist(), vectors)
-    log.info("embedded %d rows in %d dimensions", *vectors.shape)
+    LOG.info("embedded %d rows in %d dimensions", *vectors.shape)
     return {"rows": vectors.shape[0], "dimensions": vectors.shape[1]}
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 _ATTEMPTS = 6
 _TIMEOUT_S = 120
@@ -56,7 +56,7 @@ def request_embeddings(texts: Sequence[str], config: Mapping[str, Any], cache: P
     headers = _headers(config)
     cut = [text[: config["max_chars"]] for text in texts]
     if longer := sum(len(text) > config["max_chars"] for text in texts):
-        log.info("%d texts were cut at %d characters", longer, config["max_chars"])
+        LOG.info("%d texts were cut at %d characters", longer, config["max_chars"])
     keys = [_key(text, config) for text in cut]
     by_key = dict(zip(keys, cut, strict=True))
     # Commits by itself: an answer is kept as soon as it is written.
@@ -145,7 +145,7 @@ def _answer(request: urllib.request.Request, config: Mapping[str, Any]) -> Any:
                 "url, model, key and max_chars. What it answered so far is kept"
             )
         wait_s = min(max(wait_s, asked_s or 0), _LONGEST_WAIT_S)
-        log.warning("%s; again in %.0f s", reason, wait_s)
+        LOG.warning("%s; again in %.0f s", reason, wait_s)
         time.sleep(wait_s)
 
 

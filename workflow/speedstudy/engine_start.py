@@ -4,6 +4,8 @@ What a measurement of its own (``run_cell``) and the supervisor of a session (``
 in common.
 """
 
+import argparse
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from speedstudy.dialects.reply import Sampling
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import EngineKind, LaunchRequest
 from speedstudy.engines.process import (
+    PID_FILE,
     POLL_S,
     EngineError,
     EngineProcess,
@@ -65,6 +68,47 @@ class Start:
     timeout_s: float
 
 
+def add_start_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare what ``start_of`` reads; not ``required``: the engine may already be there."""
+    parser.add_argument(
+        "--model",
+        type=Path,
+        required=required,
+        help="folder of the target in the engine's format",
+    )
+    parser.add_argument(
+        "--draft-model", type=Path, help="folder of the drafter's weights in the engine's format"
+    )
+    parser.add_argument(
+        "--engine-command",
+        type=json.loads,
+        help="how the engine's server is called up to its flags, a JSON list; null: as usual",
+    )
+    parser.add_argument(
+        "--engine-log", type=Path, required=required, help="receives the engine's log"
+    )
+    parser.add_argument(
+        "--startup-timeout-s",
+        type=float,
+        default=STARTUP_TIMEOUT_S,
+        help="longest time to a healthy engine, in seconds (default %(default)g)",
+    )
+
+
+def start_of(arguments: argparse.Namespace, *, max_concurrency: int, folder: Path) -> Start:
+    """Return what the arguments ask to be started; ``config`` among them is the session."""
+    return Start(
+        cfg=arguments.config,
+        command=arguments.engine_command,
+        model=arguments.model,
+        draft_model=arguments.draft_model,
+        max_concurrency=max_concurrency,
+        folder=folder,
+        log=arguments.engine_log,
+        timeout_s=arguments.startup_timeout_s,
+    )
+
+
 @contextmanager
 def started(start: Start, prompts: Sequence[Prompt]) -> Iterator[Served]:
     """Run an engine that has answered; its process group is ended on leaving.
@@ -100,7 +144,7 @@ def started(start: Start, prompts: Sequence[Prompt]) -> Iterator[Served]:
     except ValueError as error:
         raise EngineError(str(error)) from error
     started_s = time.monotonic()
-    pid_file = start.folder / "engine.pid.json"
+    pid_file = start.folder / PID_FILE
     with running(launch, port=port, log=start.log, pid_file=pid_file) as process:
         wait_healthy(process, start.timeout_s)
         version = _version(process, kind, engine)

@@ -3,7 +3,6 @@
 Imports nothing of ours and nothing heavy; what cannot be found out is None or left out.
 """
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -35,7 +34,7 @@ def hardware() -> dict[str, Any]:
     """Return ``{cpu, physical_cores, logical_cores, memory_gib, platform, gpus}``.
 
     ``gpus`` has ``{name, memory_gib, driver}`` for each NVIDIA device, and is empty where there
-    is none or the package nvidia-ml-py is not installed.
+    is none.
     """
     return {
         "cpu": _cpu_model(),
@@ -76,10 +75,8 @@ def _cpu_model() -> str | None:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    try:
-        pynvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return []
+    import pynvml
+
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

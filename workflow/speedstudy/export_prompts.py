@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speedstudy.collect.candidates import CANDIDATES_SCHEMA
+from speedstudy.tables import write_rows
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 LAYOUTS = ("hub", "model-optimizer", "nemo")
 HUB_FILE = "test-00000-of-00001.parquet"
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     table = pq.read_table(arguments.prompts)
     config, rows = config_name(table), published_rows(table)
     path = export(config, rows, arguments.layout, arguments.out)
-    log.info("%d rows of %s in %s", len(rows), config, path)
+    LOG.info("%d rows of %s in %s", len(rows), config, path)
     return {"config": config, "file": str(path), "rows": len(rows)}
 
 
@@ -114,9 +115,8 @@ def export(config: str, rows: Sequence[Mapping[str, Any]], layout: str, out: Pat
 
 def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(pa.Table.from_pylist([*rows], schema=CANDIDATES_SCHEMA), temporary)
-    return temporary.replace(path)
+    write_rows(path, pa.Table.from_pylist([*rows], schema=CANDIDATES_SCHEMA))
+    return path
 
 
 def _write_messages(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

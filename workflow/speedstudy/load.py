@@ -23,7 +23,7 @@ from speedstudy.workload import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-logger = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -202,7 +202,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     records.write_json(arguments.out / "cell.json", cell)
     end_journal(arguments.out)
     if reason is not None:
-        logger.error("%s", reason)
+        LOG.error("%s", reason)
     return {
         "ok": reason is None,
         "reason": reason,

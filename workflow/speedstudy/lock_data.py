@@ -13,7 +13,7 @@ from typing import Any
 from speedstudy.artifacts import MANIFEST
 from speedstudy.data_lock import LOCK, Lock, read_lock, write_lock
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     added = sum(map(len, after.values())) - count
     if added:
         write_lock(arguments.lock, after)
-    log.info("%d sums added to %s, %d were there", added, arguments.lock, count)
+    LOG.info("%d sums added to %s, %d were there", added, arguments.lock, count)
     return {"added": added, "known": count}
 
 

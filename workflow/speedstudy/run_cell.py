@@ -23,7 +23,7 @@ from speedstudy.client.options import LoadOptions
 from speedstudy.coverage import read_note
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Sampling
-from speedstudy.engine_start import STARTUP_TIMEOUT_S, Start, started
+from speedstudy.engine_start import add_start_arguments, start_of, started
 from speedstudy.engines import ENGINES
 from speedstudy.engines.process import PID_FILE, EngineError, owned
 from speedstudy.engines.session import Served, joined, keep_finished
@@ -48,28 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=Path, required=True, help="prompts to warm up with")
     parser.add_argument("--out", type=Path, required=True, help="folder of the record")
     parser.add_argument(
-        "--endpoint", type=Path, help="measure on the engine that this file of serve-engine tells"
-    )
-    parser.add_argument(
-        "--model",
+        "--endpoint",
         type=Path,
-        help="without --endpoint: folder of the target in the engine's format",
+        help="measure on the engine that this file of serve-engine tells; without it one is "
+        "started, which needs --model and --engine-log",
     )
-    parser.add_argument(
-        "--draft-model", type=Path, help="folder of the drafter's weights in the engine's format"
-    )
-    parser.add_argument(
-        "--engine-command",
-        type=json.loads,
-        help="how the engine's server is called up to its flags, a JSON list; null: as usual",
-    )
-    parser.add_argument("--engine-log", type=Path, help="receives the engine's log")
-    parser.add_argument(
-        "--startup-timeout-s",
-        type=float,
-        default=STARTUP_TIMEOUT_S,
-        help="longest time to a healthy engine, in seconds (default %(default)g)",
-    )
+    add_start_arguments(parser, required=False)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -133,16 +117,8 @@ def _engine(arguments: argparse.Namespace, prompts: list[Prompt]) -> Iterator[Se
         return
     if arguments.model is None or arguments.engine_log is None:
         raise ValueError("no engine: give --model and --engine-log, or --endpoint")
-    start = Start(
-        cfg=arguments.config,
-        command=arguments.engine_command,
-        model=arguments.model,
-        draft_model=arguments.draft_model,
-        max_concurrency=arguments.config["load"]["concurrency"],
-        folder=arguments.out,
-        log=arguments.engine_log,
-        timeout_s=arguments.startup_timeout_s,
-    )
+    concurrency = arguments.config["load"]["concurrency"]
+    start = start_of(arguments, max_concurrency=concurrency, folder=arguments.out)
     with started(start, prompts) as served:
         yield served
 

@@ -23,7 +23,7 @@ from speedstudy.near_duplicates import near_duplicates
 from speedstudy.records import write_json
 from speedstudy.tables import joined_turns, read_embeddings, read_rows, write_rows
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def select_prompts(
             pool_mean_similarity=summed_similarity(rows) / pairs if pairs else None,
             swaps=chosen.swaps,
         )
-        log.info(
+        LOG.info(
             "%s: %d of %d (%d duplicates, %d near ones left out), %d swaps",
             *(category, quota, len(unique), len(duplicates), len(near), chosen.swaps),
         )
@@ -203,7 +203,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         selected={name: category.selected for name, category in reports.items()},
     )
     if note is not None:
-        log.warning("coverage: %s", in_words(note))
+        LOG.warning("coverage: %s", in_words(note))
     report = {
         "config": arguments.config,
         "categories": {name: asdict(category) for name, category in reports.items()},
@@ -228,7 +228,7 @@ def _run_matrix(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--embeddings {path}: holds several arrays; give a .npy of one matrix")
     length = np.sqrt(np.einsum("ij,ij->i", embeddings, embeddings)) if embeddings.ndim == 2 else 1
     if np.any(abs(length - 1) > 1e-2):
-        log.warning("rows are not of unit length: the objective is of dot products, not cosines")
+        LOG.warning("rows are not of unit length: the objective is of dot products, not cosines")
     chosen = select_diverse(embeddings, arguments.size, arguments.seed, arguments.max_swaps)
     return {
         "ids": list(chosen.indices),

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from speedstudy.engine_start import STARTUP_TIMEOUT_S, Start, started
+from speedstudy.engine_start import add_start_arguments, start_of, started
 from speedstudy.engines.guard import die_with_parent
 from speedstudy.engines.process import PID_FILE, EngineError, identity, is_alive
 from speedstudy.engines.session import (
@@ -46,29 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the session as JSON: engine, target, drafter, max_concurrency",
     )
     parser.add_argument(
-        "--engine-command",
-        type=json.loads,
-        help="how the engine's server is called up to its flags, a JSON list; null: as usual",
-    )
-    parser.add_argument(
         "--workload", type=Path, required=True, help="gives the ids of the first request"
-    )
-    parser.add_argument(
-        "--model", type=Path, required=True, help="folder of the target in the engine's format"
-    )
-    parser.add_argument(
-        "--draft-model", type=Path, help="folder of the drafter's weights in the engine's format"
     )
     parser.add_argument(
         "--endpoint", type=Path, required=True, help="file to tell in; its folder is the session's"
     )
-    parser.add_argument("--engine-log", type=Path, required=True, help="receives the engine's log")
-    parser.add_argument(
-        "--startup-timeout-s",
-        type=float,
-        default=STARTUP_TIMEOUT_S,
-        help="longest time to a healthy engine, in seconds (default %(default)g)",
-    )
+    add_start_arguments(parser, required=True)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -123,15 +106,10 @@ class Supervisor:
 
 def _supervise(supervisor: Supervisor, arguments: argparse.Namespace) -> None:
     """Start the engine, tell how it is, and stay until KeyboardInterrupt."""
-    start = Start(
-        cfg=arguments.config,
-        command=arguments.engine_command,
-        model=arguments.model,
-        draft_model=arguments.draft_model,
+    start = start_of(
+        arguments,
         max_concurrency=arguments.config["max_concurrency"],
         folder=arguments.endpoint.parent,
-        log=arguments.engine_log,
-        timeout_s=arguments.startup_timeout_s,
     )
     try:
         wait_for_ending_engines(arguments.endpoint, STOPPING_TIMEOUT_S)

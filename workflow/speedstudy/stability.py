@@ -21,9 +21,9 @@ import pandas as pd
 
 from speedstudy import paper
 from speedstudy.diversity import select_diverse
-from speedstudy.tables import read_embeddings
+from speedstudy.tables import read_embeddings, write_csv
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 NEEDED = ("cell_id", "method", "ids", "prompt_id", "category", "accepted", "steps")
 Subset = Mapping[str, Sequence[str]]
@@ -33,7 +33,10 @@ Subset = Mapping[str, Sequence[str]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``speedstudy stability``."""
     parser.add_argument(
-        "--prompts", type=Path, default=Path("results/tables/prompts.parquet"), help="of aggregate"
+        "--prompts",
+        type=Path,
+        default=Path("results/tables/prompts.parquet"),
+        help="table of prompts that aggregate wrote (default %(default)s)",
     )
     parser.add_argument(
         "--embeddings", type=Path, nargs="+", default=[], help="npz of embed, for diverse sets"
@@ -48,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run ``speedstudy stability``: print a table a cell; returns the disagreements by cell."""
+    if not arguments.prompts.is_file():
+        raise ValueError(f"--prompts {arguments.prompts}: no such file; run a study first")
     table = pd.read_parquet(arguments.prompts, columns=[*NEEDED])
     table = table[(table["ids"] == "real") & (table["method"] != "none") & table["steps"].notna()]
     if table.empty:
@@ -76,10 +81,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             cells[str(cell_id)][kind] = disagreement(lengths)
         for place, kind in enumerate(("paper_uniform_percent", "paper_diverse_percent")):
             part[kind] = [paper.RELATIVE_RANGE.get(one, (None, None))[place] for one in ids]
-        log.info("%s: %s\n%s", cell_id, cells[str(cell_id)], part.iloc[:, 1:].round(1).to_string())
+        LOG.info("%s: %s\n%s", cell_id, cells[str(cell_id)], part.iloc[:, 1:].round(1).to_string())
         parts.append(part)
     if arguments.out is not None:
-        pd.concat(parts).to_csv(arguments.out, index=False, lineterminator="\n")
+        write_csv(arguments.out, pd.concat(parts))
     return {"cells": cells}
 
 

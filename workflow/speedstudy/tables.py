@@ -7,12 +7,15 @@ the order of the rows within them can change a result. This module imports nothi
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TURN_SEPARATOR = "\n\n"
 
@@ -66,14 +69,23 @@ def write_rows(path: Path, table: pa.Table) -> None:
     temporary.replace(path)
 
 
+def write_csv(path: Path, table: "pd.DataFrame") -> None:
+    """Write the table as CSV without its index; the file appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    table.to_csv(temporary, index=False, lineterminator="\n")
+    temporary.replace(path)
+
+
 def read_embeddings(paths: Sequence[Path]) -> dict[str, npt.NDArray[np.float32]]:
     """Read files of ``write_embeddings`` as a map from id to its row.
 
     Raises:
-        ValueError: A file is not of that layout; the message names it.
+        ValueError: A file is missing or not of that layout; the message names it.
     """
     rows: dict[str, npt.NDArray[np.float32]] = {}
     for path in paths:
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file; run speedstudy embed")
         file = np.load(path)
         if not isinstance(file, np.lib.npyio.NpzFile) or set(file) != {"ids", "embeddings"}:
             raise ValueError(f"{path}: not written by speedstudy embed (ids and embeddings)")

@@ -24,7 +24,7 @@ from speedstudy.workload import Prompt, digest, write_workload
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def round_robin(
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     write_workload(arguments.warmup_out, warm)
     write_workload(arguments.out, measured, note)
     lengths = [len(prompt.turn_token_ids[0]) for prompt in measured]
-    log.info("%d prompts, first turns of %d to %d ids", len(lengths), min(lengths), max(lengths))
+    LOG.info("%d prompts, first turns of %d to %d ids", len(lengths), min(lengths), max(lengths))
     return {
         "prompts": len(measured),
         "warmup": len(warm),

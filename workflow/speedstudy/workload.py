@@ -83,7 +83,13 @@ def write_workload(path: Path, prompts: Sequence[Prompt], missing: Note | None =
 
 
 def read_workload(path: Path) -> list[Prompt]:
-    """Read what ``write_workload`` wrote, in its order."""
+    """Read what ``write_workload`` wrote, in its order.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such workload; run speedstudy tokenize")
     return [
         Prompt(
             prompt_id=row["prompt_id"],

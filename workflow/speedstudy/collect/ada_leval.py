@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Dropped, LongText, identifier
+from speedstudy.collect.candidates import Dropped, LongText, identifier, text_hash
 from speedstudy.collect.draw import draw
 from speedstudy.collect.json_file import check_columns, read_json
-from speedstudy.collect.long_rows import lowest_by_length, text_hash
+from speedstudy.collect.long_rows import lowest_by_length
 
 _SAMPLE_END = "Answer: [4, 1, 3, 2]"  # the last line of TextSort's own instruction
 
@@ -57,7 +57,7 @@ def read(
     if make is None:
         raise ValueError(f"source {source}: task {options['task']!r}; textsort or stackselect")
     texts = (
-        make(source, f"{path.name} row {number}", row, options)
+        make(source, f"source {source}: {path.name} row {number}", row, options)
         for path in files.values()
         for number, row in enumerate(read_json(source, path, list))
     )
@@ -67,7 +67,7 @@ def read(
 def _text_sort(
     source: str, place: str, row: Mapping[str, Any], options: Mapping[str, Any]
 ) -> LongText | Dropped:
-    check_columns(source, place, row, {"book_id", "para_offset", "prompt"})
+    check_columns(place, row, {"book_id", "para_offset", "prompt"})
     src_id = f"{row['book_id']}_{'_'.join(map(str, row['para_offset']))}"
     _, found, parts = row["prompt"].partition(_SAMPLE_END)
     if not found:
@@ -89,7 +89,7 @@ def _text_sort(
 def _stack_select(
     source: str, place: str, row: Mapping[str, Any], options: Mapping[str, Any]
 ) -> LongText | Dropped:
-    check_columns(source, place, row, {"question_id", "question", "all_answers", "answer"})
+    check_columns(place, row, {"question_id", "question", "all_answers", "answer"})
     answers, best = row["all_answers"], str(row["answer"]).removeprefix("A")
     if not all(isinstance(one, str) for one in (row["question"], *answers)):
         return Dropped(src_id=str(row["question_id"]), reason="not_text")

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Dropped, LongText, identifier
+from speedstudy.collect.candidates import Dropped, LongText, identifier, text_hash
 from speedstudy.collect.json_lines import read_json_lines
-from speedstudy.collect.long_rows import text_hash
 
 _OPENING = """\
 Here are one or more dialogues. The last line of the last one breaks off before the name of its \
@@ -36,7 +35,7 @@ def read(
     for path in files.values():
         task = path.name.split(".")[0]
         dialogues: dict[str, str] = {}
-        for _, row in read_json_lines(path, {"content", "answer"}, source):
+        for _, row in read_json_lines(source, path, {"content", "answer"}):
             content = row["content"]
             if not isinstance(content, str) or "\n" not in content.strip():
                 yield Dropped(src_id=task, reason="no_dialogue")

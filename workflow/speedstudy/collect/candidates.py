@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speedstudy.coverage import Note, with_note
+from speedstudy.tables import write_rows
 
 LOG = logging.getLogger(__name__)
 
@@ -90,6 +91,12 @@ LONG_TEXTS_SCHEMA = pa.schema(
 def identifier(source: str, key: str) -> str:
     """Return the id of a row: the first 32 hex digits of sha256 over source and key."""
     return hashlib.sha256(f"{source}\n{key}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def text_hash(*parts: str) -> str:
+    """Return 16 hex digits of sha256 over the parts: the key of a row that has no id."""
+    whole = "\x1e".join(parts)  # the record separator: no part holds one
+    return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +198,8 @@ def fault(item: Candidate | LongText) -> str | None:
 
     Reasons: ``no_turns``, ``not_text`` (a turn is no string), ``empty``, ``too_long``,
     ``broken_text`` (unpaired surrogates, U+FFFD or NUL: text that lost bytes on its way),
-    ``placeholder`` (the sentinel of NVIDIA's masked rows, or a field of
-    its templates at the end of a line).
+    ``placeholder`` (the sentinel of NVIDIA's masked rows, or a field of its templates at the end
+    of a line).
 
     Raises:
         ValueError: The category or tier is none of ours: the source's configuration is wrong.
@@ -289,26 +296,8 @@ def write_candidates(
     """
     rows = [asdict(item) | {"multiturn": item.multiturn} for item in candidates]
     rows.sort(key=lambda row: row["question_id"])
-    _write(path, rows, CANDIDATES_SCHEMA, missing)
-
-
-def read_candidates(path: Path) -> list[Candidate]:
-    """Read what ``write_candidates`` wrote, in its order.
-
-    Raises:
-        ValueError: A column is missing, or ``multiturn`` contradicts ``turns``.
-    """
-    candidates = []
-    for row in _read(path, CANDIDATES_SCHEMA):
-        multiturn = row.pop("multiturn")
-        candidate = Candidate(**row | {"turns": tuple(row["turns"])})
-        if candidate.multiturn != multiturn:
-            raise ValueError(
-                f"{path}: row {candidate.question_id} has {len(candidate.turns)} turns and "
-                f"multiturn={multiturn}; collect its source again"
-            )
-        candidates.append(candidate)
-    return candidates
+    table = pa.Table.from_pylist(rows, schema=CANDIDATES_SCHEMA)
+    write_rows(path, with_note(table, missing))
 
 
 def write_long_texts(path: Path, texts: Iterable[LongText], missing: Note | None = None) -> None:
@@ -324,28 +313,3 @@ def write_long_texts(path: Path, texts: Iterable[LongText], missing: Note | None
             group = [asdict(text) for text in ordered[start : start + TEXTS_PER_GROUP]]
             writer.write_table(pa.Table.from_pylist(group, schema=schema))
     temporary.replace(path)
-
-
-def read_long_texts(path: Path) -> list[LongText]:
-    """Read what ``write_long_texts`` wrote, in its order.
-
-    Raises:
-        ValueError: A column is missing.
-    """
-    return [LongText(**row) for row in _read(path, LONG_TEXTS_SCHEMA)]
-
-
-def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema, missing: Note | None) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(with_note(pa.Table.from_pylist(rows, schema=schema), missing), temporary)
-    temporary.replace(path)
-
-
-def _read(path: Path, schema: pa.Schema) -> Iterator[dict[str, Any]]:
-    table = pq.read_table(path)
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise ValueError(
-            f"{path}: no column {', '.join(missing)}; found {', '.join(table.column_names)}"
-        )
-    yield from table.select(schema.names).to_pylist()

@@ -34,7 +34,7 @@ def read(
     """
     for path in files.values():
         for number, row in enumerate(read_json(source, path, list)):
-            check_columns(source, f"{path}, row {number}", row, _COLUMNS)
+            check_columns(f"source {source}: {path}, row {number}", row, _COLUMNS)
             src_id = f"coser_{row['book']}_{identifier(source, str(row['scenario']))[:8]}"
             if row["book"] not in options["books"]:
                 yield Dropped(src_id=src_id, reason="not_public_domain")

@@ -24,7 +24,7 @@ def read(
     """
     for path in files.values():
         for key, row in read_json(source, path, dict).items():
-            check_columns(source, f"{path}, prompt {key}", row, _COLUMNS)
+            check_columns(f"source {source}: {path}, prompt {key}", row, _COLUMNS)
             prompt, modifiers = row["writing_prompt"], row["seed_modifiers"]
             if not isinstance(prompt, str) or not isinstance(modifiers, list):
                 yield Dropped(src_id=f"creative_writing_v3_{key}", reason="damaged_row")

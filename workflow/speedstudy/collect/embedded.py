@@ -23,7 +23,7 @@ def read(
         ValueError: A line is no JSON object with the columns above.
     """
     for path in files.values():
-        for place, row in read_json_lines(path, _COLUMNS):
+        for place, row in read_json_lines(source, path, _COLUMNS):
             if not isinstance(row["turns"], list):
                 raise ValueError(f"{place}: turns must be a list of strings")
             yield new_candidate(source=source, **{name: row[name] for name in _COLUMNS})

@@ -26,7 +26,7 @@ def read(
         ValueError: A line is no JSON object with the columns above.
     """
     for path in files.values():
-        for _, row in read_json_lines(path, {"key", "title", "text"}):
+        for _, row in read_json_lines(source, path, {"key", "title", "text"}):
             yield LongText(
                 text_id=identifier(source, row["key"]),
                 tier=options["tier"],

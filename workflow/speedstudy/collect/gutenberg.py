@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Dropped, LongText, identifier
-from speedstudy.collect.long_rows import lowest_by_length, text_hash
+from speedstudy.collect.candidates import Dropped, LongText, identifier, text_hash
+from speedstudy.collect.long_rows import lowest_by_length
 from speedstudy.collect.parquet_rows import read_parquet_rows
 
 _START = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^\n]*\n")

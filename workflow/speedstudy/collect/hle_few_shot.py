@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Dropped, LongText, identifier
+from speedstudy.collect.candidates import Dropped, LongText, identifier, text_hash
 from speedstudy.collect.draw import draw
-from speedstudy.collect.long_rows import text_hash
 from speedstudy.collect.parquet_rows import read_parquet_rows
 
 _COLUMNS = ("id", "question", "image", "rationale", "category")

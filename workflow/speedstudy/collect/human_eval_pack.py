@@ -21,7 +21,7 @@ def read(
         ValueError: A line is no JSON object or lacks a column.
     """
     for path in files.values():
-        for _, row in read_json_lines(path, {"task_id", "prompt"}, source):
+        for _, row in read_json_lines(source, path, {"task_id", "prompt"}):
             yield new_candidate(
                 source=source,
                 src_id=str(row["task_id"]),

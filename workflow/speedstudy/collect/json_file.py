@@ -26,15 +26,14 @@ def read_json(source: str, path: Path, kind: type[Kind]) -> Kind:
     return value
 
 
-def check_columns(source: str, place: str, row: Any, columns: set[str]) -> None:
+def check_columns(place: str, row: Any, columns: set[str]) -> None:
     """Refuse a row that is no object, or one without all of ``columns``.
 
     Raises:
-        ValueError: The message names the source, the place and the columns found.
+        ValueError: The message names the place and the columns found.
     """
     if not isinstance(row, dict) or not columns <= row.keys():
         found = sorted(row) if isinstance(row, dict) else type(row).__name__
         raise ValueError(
-            f"source {source}: {place}: columns {found}, expected {sorted(columns)}; "
-            "check the revision"
+            f"{place}: columns {found}, expected {sorted(columns)}; check the revision"
         )

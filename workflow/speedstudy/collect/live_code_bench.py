@@ -30,7 +30,7 @@ def read(
         ValueError: A line is no JSON object or lacks a column.
     """
     for path in files.values():
-        for _, row in read_json_lines(path, _COLUMNS, source):
+        for _, row in read_json_lines(source, path, _COLUMNS):
             src_id, statement = str(row["question_id"]), row["question_content"]
             if not isinstance(statement, str) or not statement.strip():
                 yield Dropped(src_id=src_id, reason="damaged_row")

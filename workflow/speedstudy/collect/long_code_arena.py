@@ -20,8 +20,8 @@ from typing import Any
 
 from speedstudy.collect.candidates import Dropped, LongText, identifier
 from speedstudy.collect.long_rows import lowest_by_length
-from speedstudy.collect.repo_licences import licence_fault, read_licences
-from speedstudy.collect.table_files import ColumnType, read_table
+from speedstudy.collect.repo_licences import LicensedRow, read_licensed
+from speedstudy.collect.table_files import ColumnType
 
 MARK = "[COMPLETE]"
 
@@ -42,39 +42,34 @@ def read(
     Raises:
         ValueError: A file lacks a column, or the file of licences cannot be used.
     """
-    texts = _texts(source, files, options)
+    rows = read_licensed(source, files, options, _COLUMNS, _identify)
+    texts = (row if isinstance(row, Dropped) else _text(source, row, options) for row in rows)
     return lowest_by_length(texts, int(options["max_texts"]), options["lengths"])
 
 
-def _texts(
-    source: str, files: Mapping[str, Path], options: Mapping[str, Any]
-) -> Iterator[LongText | Dropped]:
-    licences = read_licences(source, options)
-    for path in files.values():
-        for _, row in read_table(source, path, _COLUMNS):
-            repo, name = row["repo"].replace("__", "/", 1), row["completion_file"]["filename"]
-            src_id = f"{repo}@{row['commit_hash']}:{name}"
-            licence = licences.get(repo.lower())
-            reason = licence_fault(licence, options)
-            marked = _marked(row, options["line_classes"])
-            if reason is None and marked is None:
-                reason = "no_line_to_complete"
-            if licence is None or marked is None or reason is not None:
-                yield Dropped(src_id=src_id, reason=reason or "licence_unknown")
-                continue
-            yield LongText(
-                text_id=identifier(source, src_id),
-                tier="low_entropy",
-                title=f"{repo}/{name}",
-                opening=(
-                    f"Here are files of the repository {repo}. In the last one, {MARK} stands for "
-                    "each line that is missing. Write that file with every missing line.\n\n"
-                ),
-                text=_context(row["repo_snapshot"], name, options),
-                closing=f"# Path: {name}\n{marked}\n",
-                source=source,
-                licence=licence,
-            )
+def _identify(row: Mapping[str, Any]) -> tuple[str, str]:
+    repo = row["repo"].replace("__", "/", 1)
+    return repo, f"{repo}@{row['commit_hash']}:{row['completion_file']['filename']}"
+
+
+def _text(source: str, one: LicensedRow, options: Mapping[str, Any]) -> LongText | Dropped:
+    row, repo, path = one.row, one.repo, one.row["completion_file"]["filename"]
+    marked = _marked(row, options["line_classes"])
+    if marked is None:
+        return Dropped(src_id=one.src_id, reason="no_line_to_complete")
+    return LongText(
+        text_id=identifier(source, one.src_id),
+        tier="low_entropy",
+        title=f"{repo}/{path}",
+        opening=(
+            f"Here are files of the repository {repo}. In the last one, {MARK} stands for "
+            "each line that is missing. Write that file with every missing line.\n\n"
+        ),
+        text=_context(row["repo_snapshot"], path, options),
+        closing=f"# Path: {path}\n{marked}\n",
+        source=source,
+        licence=one.licence,
+    )
 
 
 def _marked(row: Mapping[str, Any], classes: list[str]) -> str | None:

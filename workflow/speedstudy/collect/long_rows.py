@@ -1,17 +1,10 @@
-"""What adapters of long texts share: keys of rows without an id, and how many texts are kept."""
+"""How many texts an adapter of long texts keeps."""
 
 import bisect
-import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from speedstudy.collect.candidates import Dropped, LongText
-
-
-def text_hash(*parts: str) -> str:
-    """Return 16 hex digits of sha256 over the parts: the key of a row that has no id."""
-    whole = "\x1e".join(parts)  # the record separator: no part holds one
-    return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def lowest_by_length(

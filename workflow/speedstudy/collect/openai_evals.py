@@ -20,14 +20,13 @@ answer of one of their rows; such a row is dropped (``answer_in_instruction``). 
 ``MIN_ANSWER_CHARS`` are letters, numbers and names of options that the task offers to every row.
 """
 
-import hashlib
 import heapq
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Candidate, Dropped, fault, new_candidate
+from speedstudy.collect.candidates import Candidate, Dropped, fault, new_candidate, text_hash
 from speedstudy.collect.evals_rows import EvalsRow, open_wheel, read_rows
 
 MIN_ANSWER_CHARS = 25
@@ -65,7 +64,7 @@ def _read_folder(
             yield Dropped(src_id=member, reason="damaged_row")
             continue
         turns = row_turns(row, folder)
-        src_id = f"{member}#{_digest(turns)}"
+        src_id = f"{member}#{text_hash(*turns)}"
         if _tells_answer(folder.get("instruction", row.instruction), row.answers):
             yield Dropped(src_id=src_id, reason="answer_in_instruction")
             continue
@@ -93,11 +92,6 @@ def _read_folder(
 
 def _tells_answer(instruction: str, answers: tuple[str, ...]) -> bool:
     return any(len(answer) >= MIN_ANSWER_CHARS and answer in instruction for answer in answers)
-
-
-def _digest(turns: tuple[str, ...]) -> str:
-    text = "\x1e".join(turns)  # the record separator: no turn holds one
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def row_turns(row: EvalsRow, folder: Mapping[str, Any]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def read(
             placeholder, empty, broken text); the message names the file and the row's id.
     """
     for path in files.values():
-        for row in _rows(path):
+        for row in _rows(source, path):
             place = f"{path}: row {row['question_id']}"
             turns = _turns(row, place)
             item = (
@@ -52,11 +52,11 @@ def read(
             yield item
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(source: str, path: Path) -> Iterator[Mapping[str, Any]]:
     if path.suffix == ".parquet":
         yield from read_rows_in_order(path, (*_COLUMNS, "turns"))
         return
-    for _, row in read_json_lines(path, set(_COLUMNS)):
+    for _, row in read_json_lines(source, path, set(_COLUMNS)):
         yield row
 
 

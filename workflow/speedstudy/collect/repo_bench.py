@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.collect.candidates import Dropped, LongText, identifier
-from speedstudy.collect.long_rows import lowest_by_length, text_hash
-from speedstudy.collect.repo_licences import licence_fault, read_licences
-from speedstudy.collect.table_files import ColumnType, read_table
+from speedstudy.collect.candidates import Dropped, LongText, identifier, text_hash
+from speedstudy.collect.long_rows import lowest_by_length
+from speedstudy.collect.repo_licences import LicensedRow, read_licensed
+from speedstudy.collect.table_files import ColumnType
 
 _COLUMNS: dict[str, ColumnType] = {
     "repo_name": str,
@@ -39,37 +39,33 @@ def read(
     Raises:
         ValueError: A file lacks a column, or the file of licences cannot be used.
     """
-    texts = _texts(source, files, options)
+    rows = read_licensed(source, files, options, _COLUMNS, _identify)
+    texts = (row if isinstance(row, Dropped) else _text(source, row, options) for row in rows)
     return lowest_by_length(texts, int(options["max_texts"]), options["lengths"])
 
 
-def _texts(
-    source: str, files: Mapping[str, Path], options: Mapping[str, Any]
-) -> Iterator[LongText | Dropped]:
-    licences = read_licences(source, options)
-    for path in files.values():
-        for _, row in read_table(source, path, _COLUMNS):
-            repo, file_path, code = row["repo_name"], row["file_path"], row["cropped_code"]
-            src_id = f"{repo}:{file_path}:{text_hash(row['import_statement'], code)}"
-            licence = licences.get(repo.lower())
-            reason = licence_fault(licence, options)
-            if licence is None or reason is not None:
-                yield Dropped(src_id=src_id, reason=reason or "licence_unknown")
-                continue
-            head = f"{options['comment']} Path: "
-            yield LongText(
-                text_id=identifier(source, src_id),
-                tier="low_entropy",
-                title=f"{repo}/{file_path}",
-                opening=(
-                    f"Here are parts of several files of the repository {repo}, then the beginning "
-                    f"of one of its {options['language']} files. Continue that file.\n\n"
-                ),
-                text="".join(f"{head}{one['path']}\n{one['snippet']}\n\n" for one in _context(row)),
-                closing=f"{head}{file_path}\n{row['import_statement']}\n\n{code}\n",
-                source=source,
-                licence=licence,
-            )
+def _identify(row: Mapping[str, Any]) -> tuple[str, str]:
+    repo = row["repo_name"]
+    code = text_hash(row["import_statement"], row["cropped_code"])
+    return repo, f"{repo}:{row['file_path']}:{code}"
+
+
+def _text(source: str, one: LicensedRow, options: Mapping[str, Any]) -> LongText:
+    row, repo, path = one.row, one.repo, one.row["file_path"]
+    head = f"{options['comment']} Path: "
+    return LongText(
+        text_id=identifier(source, one.src_id),
+        tier="low_entropy",
+        title=f"{repo}/{path}",
+        opening=(
+            f"Here are parts of several files of the repository {repo}, then the beginning "
+            f"of one of its {options['language']} files. Continue that file.\n\n"
+        ),
+        text="".join(f"{head}{shown['path']}\n{shown['snippet']}\n\n" for shown in _context(row)),
+        closing=f"{head}{path}\n{row['import_statement']}\n\n{row['cropped_code']}\n",
+        source=source,
+        licence=one.licence,
+    )
 
 
 def _context(row: Mapping[str, Any]) -> list[Mapping[str, str]]:

@@ -9,11 +9,64 @@ file: YAML, a line a repository, ``owner/name: SPDX-id``. Options of an adapter 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from speedstudy.collect.candidates import Dropped
+from speedstudy.collect.table_files import ColumnType, read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class LicensedRow:
+    """A row whose repository may be used.
+
+    Attributes:
+        row: Its columns.
+        repo: ``owner/name``.
+        src_id: Its own key within the source.
+        licence: SPDX id.
+    """
+
+    row: Mapping[str, Any]
+    repo: str
+    src_id: str
+    licence: str
+
+
+def read_licensed(
+    source: str,
+    files: Mapping[str, Path],
+    options: Mapping[str, Any],
+    columns: Mapping[str, ColumnType],
+    identify: Callable[[Mapping[str, Any]], tuple[str, str]],
+) -> Iterator[LicensedRow | Dropped]:
+    """Yield the rows of every file, those of repositories without an allowed licence as dropped.
+
+    Args:
+        source: Name of the source.
+        files: Its files by name.
+        options: The adapter's own.
+        columns: See ``read_table``.
+        identify: Gives repository and ``src_id`` of a row.
+
+    Raises:
+        ValueError: A file lacks a column, or the file of licences cannot be used.
+    """
+    licences = read_licences(source, options)
+    for path in files.values():
+        for _, row in read_table(source, path, columns):
+            repo, src_id = identify(row)
+            licence = licences.get(repo.lower())
+            if licence is None:
+                yield Dropped(src_id=src_id, reason="licence_unknown")
+            elif licence not in options["licences_allowed"]:
+                yield Dropped(src_id=src_id, reason="licence_not_allowed")
+            else:
+                yield LicensedRow(row=row, repo=repo, src_id=src_id, licence=licence)
 
 
 def read_licences(source: str, options: Mapping[str, Any]) -> dict[str, str]:
@@ -41,10 +94,3 @@ def read_licences(source: str, options: Mapping[str, Any]) -> dict[str, str]:
     ):
         raise ValueError(f"source {source}: {path} must map `owner/name` to an SPDX id, all text")
     return {repo.lower(): licence for repo, licence in licences.items()}
-
-
-def licence_fault(licence: str | None, options: Mapping[str, Any]) -> str | None:
-    """Say in one word why a repository is left out, or None: it may be used."""
-    if licence is None:
-        return "licence_unknown"
-    return None if licence in options["licences_allowed"] else "licence_not_allowed"

@@ -55,7 +55,7 @@ def read(
             continue
         split = _split(source, name)
         questions: defaultdict[str, set[str]] = defaultdict(set)
-        for place, row in read_json_lines(path, {"role", "question"}, source):
+        for place, row in read_json_lines(source, path, {"role", "question"}):
             role, question = row["role"], row["question"]
             if not _is_text(role) or not _is_text(question):
                 yield Dropped(src_id=place, reason="damaged_row")

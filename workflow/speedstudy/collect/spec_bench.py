@@ -61,7 +61,7 @@ def read(
         ValueError: A row lacks a column, has an unknown id, or has another category than its id
             says: the file is not of the pinned revision.
     """
-    rows = {row["question_id"]: row for path in files.values() for row in _read_rows(path)}
+    rows = {row["question_id"]: row for path in files.values() for row in _read_rows(source, path)}
     for question_id, row in sorted(rows.items()):
         number = question_id - FIRST_QUESTION_ID
         rule = _rule(number, row)
@@ -96,8 +96,8 @@ def _candidate(source: str, src_id: str, rule: _Rule, turns: list[str]) -> Candi
     )
 
 
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    for place, row in read_json_lines(path, {"question_id", "category", "turns"}):
+def _read_rows(source: str, path: Path) -> Iterator[dict[str, Any]]:
+    for place, row in read_json_lines(source, path, {"question_id", "category", "turns"}):
         if not isinstance(row["question_id"], int) or not isinstance(row["turns"], list):
             raise ValueError(
                 f"{place}: question_id must be an integer and turns a list; fetch the file again"

@@ -28,7 +28,7 @@ def read(
     lang_column = options["lang_column"]
     columns = {"index", "domain1", "query"} | ({lang_column} if lang_column else set())
     for path in files.values():
-        for _, row in read_json_lines(path, columns, source):
+        for _, row in read_json_lines(source, path, columns):
             src_id = f"writing_bench_{row['index']}"
             if lang_column:
                 english = row[lang_column] == "en"

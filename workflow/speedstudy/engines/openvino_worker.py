@@ -30,7 +30,7 @@ What the pipeline (GenAI 2026.4.1) does, found by trial and held by the tests:
   to its end, beside the admitted ones; the others wait, first come first served.
 """
 
-import ctypes
+import os
 import signal
 import sys
 from collections import deque
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from speedstudy.engines.guard import PR_SET_PDEATHSIG
+from speedstudy.engines.guard import die_with_parent
 from speedstudy.engines.openvino_messages import Dead, Ready, Refused, Step, Submit
 from speedstudy.engines.openvino_options import ModelFacts, WorkerOptions, read_facts
 from speedstudy.engines.openvino_protocol import (
@@ -52,8 +52,8 @@ from speedstudy.engines.openvino_protocol import (
 def run_worker(connection: Connection, options: WorkerOptions) -> None:
     """Build the pipeline, serve until the connection closes; the worker process's main."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the server, which ends us
-    if sys.platform == "linux":  # the closed connection is noticed only between two steps
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The closed connection is noticed only between two steps.
+    die_with_parent(os.getppid(), signal.SIGKILL)
     try:
         facts = read_facts(options)
         pipeline = _build_pipeline(options, facts)

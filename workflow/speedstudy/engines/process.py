@@ -80,10 +80,13 @@ def free_port() -> int:
     ``SPEEDSTUDY_ENGINE_PORT`` fixes it, for firewalls and containers.
 
     Raises:
-        EngineError: The fixed port is taken. Another server there would answer in the engine's
-            place and be measured for it.
+        EngineError: The fixed port is no number, or is taken: another server there would answer in
+            the engine's place and be measured for it.
     """
-    fixed = int(os.environ.get("SPEEDSTUDY_ENGINE_PORT", "0"))
+    told = os.environ.get("SPEEDSTUDY_ENGINE_PORT", "0")
+    if not told.isdecimal():
+        raise EngineError(f"SPEEDSTUDY_ENGINE_PORT is {told!r}; set it to a TCP port or unset it")
+    fixed = int(told)
     with socket.socket() as probe:
         # As servers do: a port that is only lingering after its last connection is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
