@@ -64,6 +64,8 @@ rule convert:
         "../envs/study.yaml"
     params:
         cfg=lambda wildcards: node_json(PLAN.data.models, wildcards.model),
+        # As with cells, what depends on `input` is not compared: where it lies changes no model.
+        converter=lambda wildcards, input: converter_flag(wildcards.model),
     shell:
-        "speedstudy convert --config {params.cfg:q} --source {input.source}"
+        "speedstudy convert --config {params.cfg:q} --source {input.source} {params.converter}"
         " --out {output} 2> {log}"

@@ -111,6 +111,14 @@ def model_sources(id_):
     ]
 
 
+def converter_flag(id_):
+    """Return the flag that says whose llama.cpp makes a GGUF, for a model that it makes."""
+    if "llamacpp" not in PLAN.data.models[id_].cfg:
+        return ""
+    engine = next(one.engine for one in PLAN.cells.values() if id_ in (one.model, one.draft_model))
+    return f"--engine-command {quote(canonical(engine.command))}"
+
+
 def selected_needs(pattern, among):
     """Return the paths of what the study's selection was made from that is among some nodes."""
     return [

@@ -287,7 +287,7 @@ def test_a_fetched_head_is_converted_from_its_manifest(head, tmp_path):
     fetch(artifact, "head", tmp_path / "fetched", mirror=None, project_root=tmp_path)
     arguments = Namespace(
         config={"from": "hf", "to": "openvino"},
-        source=tmp_path / "fetched" / "manifest.json",
+        source=[tmp_path / "fetched" / "manifest.json"],
         out=tmp_path / "ov" / "config.json",
     )
     run(arguments)
@@ -304,9 +304,65 @@ def test_a_gguf_file_gets_the_folder_that_llamacpp_is_given(tmp_path):
     run(
         Namespace(
             config={"from": "gguf", "to": "gguf"},
-            source=tmp_path / "fetched" / "manifest.json",
+            source=[tmp_path / "fetched" / "manifest.json"],
             out=out,
         )
     )
     assert (out.parent / "model.gguf").read_bytes() == b"GGUF"
     assert out.is_file()
+
+
+CONVERTER = """
+import json, sys
+from pathlib import Path
+
+source, _, out, *more = sys.argv[1:]
+if json.loads((Path(source) / "config.json").read_text())["model_type"] != "llama":
+    sys.exit("no such model here")
+Path(out).write_text(json.dumps({"source": source, "more": more}))
+"""
+
+
+def to_gguf(tmp_path, sources, model_type="llama"):
+    """Convert `tmp_path/model` by a converter that writes what it was told; returns the folder."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": model_type}))
+    arguments = {
+        "config": {"from": "hf", "to": "gguf", "llamacpp": "b1"},
+        "source": [tmp_path / source / "config.json" for source in sources],
+        "engine_command": [str(tmp_path / "engine" / "llama-server")],
+        "out": tmp_path / "made" / "config.json",
+    }
+    run(Namespace(**arguments))
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def converter(tmp_path):
+    path = tmp_path / "engine" / "convert" / "convert_hf_to_gguf.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(CONVERTER)
+
+
+@pytest.mark.parametrize("sources", [["model"], ["model", "target"]])
+def test_the_converter_beside_the_server_makes_a_gguf(tmp_path, converter, sources):
+    """And of a head it gets the target too."""
+    made = to_gguf(tmp_path, sources)
+    told = json.loads((made / "model.gguf").read_text())
+    target = ["--target-model-dir", str(tmp_path / "target")] if "target" in sources else []
+    assert told == {"source": str(tmp_path / "model"), "more": target}
+    assert sorted(path.name for path in made.iterdir()) == ["config.json", "model.gguf"]
+
+
+def test_a_converter_that_fails_leaves_no_model_and_its_own_words(tmp_path, converter, capfd):
+    with pytest.raises(ValueError, match=r"model: llama\.cpp's converter can't make a GGUF of it"):
+        to_gguf(tmp_path, ["model"], model_type="mamba")
+    assert "no such model here" in capfd.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["engine", "model"]
+
+
+def test_a_llamacpp_without_its_converter_is_one_clear_line(tmp_path):
+    with pytest.raises(ValueError, match="`make engine-llamacpp` leaves it there") as error:
+        to_gguf(tmp_path, ["model"])
+    assert str(error.value).startswith(str(tmp_path / "engine" / "convert"))
+    assert len(str(error.value).splitlines()) == 1

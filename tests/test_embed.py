@@ -50,6 +50,8 @@ def test_embeddings_file_is_the_same_bytes_twice(tmp_path):
     np.save(tmp_path / "c.npy", rows)
     with pytest.raises(ValueError, match="not written by speedstudy embed"):
         read_embeddings([tmp_path / "c.npy"])
+    with pytest.raises(ValueError, match=r"none\.npz: no such file"):
+        read_embeddings([tmp_path / "none.npz"])
 
 
 def test_no_model_is_named(tmp_path):

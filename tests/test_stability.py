@@ -103,3 +103,11 @@ def test_the_command_reads_the_table_of_a_study(tmp_path):
     assert table.loc["qa", "uniform_range_percent"] == 0
     assert 1 < table.loc["qa", "uniform_distinct"] <= 6  # pairs of four
     assert table.loc["qa", "paper_uniform_percent"] == 2.2
+
+
+def test_a_missing_table_is_named(tmp_path):
+    parser = argparse.ArgumentParser()
+    stage.add_arguments(parser)
+    arguments = parser.parse_args(["--prompts", str(tmp_path / "prompts.parquet")])
+    with pytest.raises(ValueError, match=r"prompts\.parquet: no such file; run a study first"):
+        stage.run(arguments)

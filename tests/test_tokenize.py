@@ -119,3 +119,8 @@ def test_command_writes_both_files(tmp_path, folder, tokenizer):
     assert ids_of(measured) == ["qa0", "math0", "qa1"]
     assert measured[1].turn_token_ids == conversation_ids(tokenizer, ["question 0 of math"])
     assert ids_of(read_workload(tmp_path / "w.warmup.parquet")) == ["math1", "qa2"]
+
+
+def test_a_missing_workload_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"w\.parquet: no such workload; run speedstudy tokenize"):
+        read_workload(tmp_path / "w.parquet")

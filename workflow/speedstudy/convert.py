@@ -1,15 +1,17 @@
-"""One set of weights in the three formats the engines want: GGUF -> HF folder -> OpenVINO IR.
+"""One set of weights in the formats the engines want: GGUF -> HF folder -> OpenVINO IR or GGUF.
 
 An acceptance study compares engines on *the same model*. OpenVINO's own GGUF reader does not give
 the model that transformers reads from the same file (its first greedy token agreed for 7 of 20
 prompts), so a GGUF is dequantised once into an HF folder with bfloat16 weights, and that folder
 is the model from then on: transformers and vLLM read it, and OpenVINO gets an IR that holds the
-same bfloat16 numbers, bit by bit.
+same bfloat16 numbers, bit by bit. What comes as an HF folder becomes a GGUF by the converter that
+belongs to the llama.cpp that will read it: names and layouts are theirs to change.
 """
 
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from speedstudy.artifacts import MANIFEST, read_manifest
 from speedstudy.openvino_eagle3 import check_head, export_eagle3, is_eagle3_head
 from speedstudy.openvino_export import check_convertible, export_causal_lm
 
+CONVERTER = Path("convert/convert_hf_to_gguf.py")  # beside llama.cpp's server
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``speedstudy convert``."""
@@ -27,13 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=json.loads,
         required=True,
-        help='JSON: {"from": "gguf" | "hf", "to": "gguf" | "hf" | "openvino"}',
+        help='JSON: {"from": "gguf" | "hf", "to": "gguf" | "hf" | "openvino"}; from hf to gguf '
+        'also {"llamacpp": version}',
     )
     parser.add_argument(
         "--source",
         type=Path,
         required=True,
-        help="manifest.json of the model's artifact, or config.json of a converted model",
+        nargs="+",
+        help="manifest.json of the model's artifact, or config.json of a converted model; for the "
+        "GGUF of a drafter then config.json of its target's HF folder",
+    )
+    parser.add_argument(
+        "--engine-command",
+        type=json.loads,
+        help="JSON list: the command of the llama.cpp that will read a GGUF made from an HF folder",
     )
     parser.add_argument(
         "--out", type=Path, required=True, help="config.json to write; the model goes beside it"
@@ -46,7 +58,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: There is no such conversion, or as the conversion itself.
     """
-    source, out = arguments.source, arguments.out.parent
+    (source, *target), out = arguments.source, arguments.out.parent
     match arguments.config:
         case {"from": "gguf", "to": "hf"}:
             gguf_to_hf(_only_file(source, "*.gguf"), out)
@@ -56,6 +68,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             _link_folder(_only_file(source, "config.json").parent, out)
         case {"from": "hf", "to": "openvino"}:
             hf_to_openvino(_hf_folder(source), out)
+        case {"from": "hf", "to": "gguf"}:
+            target_dir = _hf_folder(target[0]) if target else None
+            hf_to_gguf(_hf_folder(source), out, _converter(arguments.engine_command), target_dir)
         case other:
             raise ValueError(f"convert: no way from {other.get('from')} to {other.get('to')}")
     return {"folder": str(out)}
@@ -135,8 +150,8 @@ def hf_to_openvino(hf_dir: Path, out: Path) -> Path:
     Args:
         hf_dir: HF folder of a decoder-only model or an EAGLE-3 head, weights in bfloat16.
         out: The folder to make: ``openvino_model.xml``/``.bin``, ``config.json``, and of a model
-            ``generation_config.json`` and the HF tokenizer's files. The OpenVINO tokenizer is not
-            converted: the study sends ids and reads ids. It appears whole or not at all.
+            ``generation_config.json``, the HF tokenizer's files and OpenVINO's, by which GenAI
+            tells whether a draft model suits its target. It appears whole or not at all.
 
     Returns:
         ``out``.
@@ -161,6 +176,45 @@ def hf_to_openvino(hf_dir: Path, out: Path) -> Path:
                 and source.name != MANIFEST
             ):
                 shutil.copyfile(source, folder / source.name)
+    return out
+
+
+def _converter(engine_command: list[str] | None) -> Path:
+    """Return the path of the converter that belongs to a llama.cpp server."""
+    server = Path(engine_command[0] if engine_command else "llama-server")
+    converter = server.parent / CONVERTER
+    if not converter.is_file():
+        raise ValueError(
+            f"{converter}: no such converter; `make engine-llamacpp` leaves it there, for a "
+            f"llama.cpp of your own link its sources as {converter.parent}"
+        )
+    return converter
+
+
+def hf_to_gguf(hf_dir: Path, out: Path, converter: Path, target_dir: Path | None) -> Path:
+    """Convert an HF folder into ``model.gguf``, with weights as they are stored where GGUF can.
+
+    Args:
+        hf_dir: HF folder of a model or of an EAGLE-3 head.
+        out: The folder to make. It appears whole or not at all.
+        converter: llama.cpp's ``convert_hf_to_gguf.py``. It runs in our own environment.
+        target_dir: HF folder of a head's target, whose tokenizer and sizes go into the head's
+            file; None for a model.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ValueError: The converter failed, for the reason that it printed, or ``out`` exists.
+    """
+    with _new_folder(out) as folder:
+        target = () if target_dir is None else ("--target-model-dir", target_dir)
+        command = (sys.executable, converter, hf_dir, "--outfile", folder / "model.gguf", *target)
+        if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+            raise ValueError(
+                f"{hf_dir}: llama.cpp's converter can't make a GGUF of it; it says why above"
+            )
+        (folder / "config.json").write_text(json.dumps({"gguf": "model.gguf"}), encoding="utf-8")
     return out
 
 

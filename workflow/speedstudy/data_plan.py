@@ -28,8 +28,9 @@ class DataPlan:
         embeddings: Rule ``embed``; needs its candidates and the embedder's artifact, if it is one.
         compared: Those embeddings whose rows the selection is only compared with.
         selected: Rule ``select``; needs all embeddings, then all their candidates.
-        models: Rule ``convert``; a model in ``hf`` format needs its artifact, one in an engine's
-            own format needs the ``hf`` one.
+        models: Rule ``convert``; a model in ``hf`` or ``gguf`` format needs its artifact, one in
+            an engine's own format needs the ``hf`` one. A drafter needs its artifact, and for
+            ``gguf`` then its target in ``hf`` format.
         buckets: Rule ``bucket``; needs the model whose tokens are counted, then all long texts.
         workloads: Rule ``tokenize``; needs the ``hf`` model, then selected prompts or a bucket.
     """
@@ -96,29 +97,44 @@ def _add_embeddings(plan: DataPlan, embedder: Embedder, candidates: Node) -> Nod
     return _add(plan.embeddings, node(name, EMBED_VERSION, cfg, tuple(needs)))
 
 
-def add_model(plan: DataPlan, target: Target, model_format: ModelFormat) -> Node:
-    """Add the target in one format."""
+def add_model(
+    plan: DataPlan, target: Target, model_format: ModelFormat, engine_version: str | None = None
+) -> Node:
+    """Add the target in one format; the version is that of the engine that will read it."""
     if model_format in ("hf", "gguf"):
-        artifact = add_artifact(plan, target.artifact)
-        cfg: dict[str, str] = {"from": target.format, "to": model_format}
-        name = f"{target.name}--{model_format}"
-        return _add(plan.models, node(name, CONVERT_VERSION, cfg, (artifact.id,)))
-    hf_model = add_model(plan, target, "hf")
-    cfg = {"from": "hf", "to": model_format}
-    return _add(
-        plan.models,
-        node(f"{target.name}--{model_format}", CONVERT_VERSION, cfg, (hf_model.id,)),
-    )
+        needed, source_format = add_artifact(plan, target.artifact), target.format
+    else:
+        needed, source_format = add_model(plan, target, "hf"), "hf"
+    cfg = _conversion(source_format, model_format, engine_version)
+    name = f"{target.name}--{model_format}"
+    return _add(plan.models, node(name, CONVERT_VERSION, cfg, (needed.id,)))
 
 
-def add_draft_model(plan: DataPlan, drafter: Drafter, model_format: ModelFormat) -> Node | None:
-    """Add the drafter's weights in one format, None if it has none."""
+def add_draft_model(
+    plan: DataPlan,
+    drafter: Drafter,
+    target: Target,
+    model_format: ModelFormat,
+    engine_version: str | None,
+) -> Node | None:
+    """Add the drafter's weights in one format for a target, None if it has none."""
     if drafter.artifact is None:
         return None
-    artifact = add_artifact(plan, drafter.artifact)
-    cfg = {"from": drafter.format, "to": model_format}
-    made = node(f"{drafter.name}--{model_format}", CONVERT_VERSION, cfg, (artifact.id,))
-    return _add(plan.models, made)
+    cfg = _conversion(drafter.format, model_format, engine_version)
+    needs = [add_artifact(plan, drafter.artifact).id]
+    if "llamacpp" in cfg:
+        needs.append(add_model(plan, target, "hf").id)
+    name = f"{drafter.name}--{model_format}"
+    return _add(plan.models, node(name, CONVERT_VERSION, cfg, tuple(needs)))
+
+
+def _conversion(
+    source_format: str, model_format: str, engine_version: str | None
+) -> dict[str, str | None]:
+    cfg: dict[str, str | None] = {"from": source_format, "to": model_format}
+    if (source_format, model_format) == ("hf", "gguf"):
+        cfg["llamacpp"] = engine_version  # its own converter makes the file
+    return cfg
 
 
 def add_workload(plan: DataPlan, study: Study, load: Load, target: Target) -> Node:

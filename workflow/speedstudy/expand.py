@@ -172,13 +172,9 @@ def _why_impossible(engine: Engine, target: Target, drafter: Drafter) -> str | N
         return f"engine {engine.name} has no method {drafter.method}"
     if drafter.targets is not None and target.name not in drafter.targets:
         return f"drafter {drafter.name} was made for {', '.join(drafter.targets)}"
-    kind = ENGINES[engine.kind]
-    for one in (target, drafter):
-        if kind.model_format == "gguf" and one.format != "gguf" and one.artifact is not None:
-            return f"engine {engine.name} reads GGUF and the artifact of {one.name} has none"
     anywhere = Path("anywhere")
     try:  # a launch is pure: what the engine cannot be told is known before anything starts
-        kind.launch(
+        ENGINES[engine.kind].launch(
             LaunchRequest(
                 engine=engine,
                 drafter=drafter,
@@ -200,8 +196,8 @@ def _cells(
     data: DataPlan, study: Study, engine: Engine, target: Target, drafter: Drafter, load: Load
 ) -> Iterator[Cell]:
     kind = ENGINES[engine.kind]
-    model = add_model(data, target, kind.model_format)
-    draft_model = add_draft_model(data, drafter, kind.model_format)
+    model = add_model(data, target, kind.model_format, engine.version)
+    draft_model = add_draft_model(data, drafter, target, kind.model_format, engine.version)
     workload = add_workload(data, study, load, target)
     session = {
         "engine": measured(engine),
