@@ -15,7 +15,7 @@ import pytest
 from speedstudy.client.counters import read_counters
 from speedstudy.convert import hf_to_openvino
 from speedstudy.dialects.vllm import Vllm
-from speedstudy.engines.openvino_protocol import eagle3_draft_length
+from speedstudy.engines.openvino_protocol import draft_length
 from speedstudy.engines.process import free_port
 
 pytestmark = pytest.mark.engine
@@ -234,7 +234,7 @@ def drafts_of_stream(reply: list) -> list[int]:
     """What the head must have drafted in each verify step, from the sizes of the blocks."""
     sizes = [len(step) for step in steps(reply)]
     assert sizes[0] == 1
-    return [eagle3_draft_length(K, TOKENS, sum(sizes[:index])) for index in range(1, len(sizes))]
+    return [draft_length(K, TOKENS, sum(sizes[:index])) for index in range(1, len(sizes))]
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +330,21 @@ def test_a_reply_that_ends_leaves_the_others_alone(eagle3, prompts, plain_ids):
         drafted = [length for length in drafts_of_stream(reply) if length]
         assert told(reply)["per_step_drafted"] == drafted
     assert any(2 in plain for plain in plain_ids)
+
+
+def test_a_drafter_that_is_the_target_is_always_right(ov_dir, prompts, plain_ids):
+    """A draft model: every draft is accepted, so the steps follow from k and the length alone."""
+    arguments = ("--method", "draft_model", "--draft-model", str(ov_dir))
+    with serving(ov_dir, *arguments, "--num-draft-tokens", str(K)) as server:
+        replies = server.run(prompts[:4], 4)
+        ended = server.run(prompts[:4], 2, ignore_eos=False)
+    for reply, plain in zip(replies, plain_ids, strict=False):
+        assert ids(reply) == plain
+        # 1 from the prefill, then 11 times 3 + 1: 45 of 48. Of the last 3, 2 are drafted.
+        assert told(reply)["per_step_drafted"] == [3] * 11 + [2]
+        assert told(reply)["per_step_accepted"] == [3] * 11 + [2]
+    for reply, plain in zip(ended, plain_ids, strict=False):
+        assert ids(reply) == plain[: plain.index(2) + 1 if 2 in plain else len(plain)]
 
 
 def test_sampling_with_a_head_is_refused(eagle3, prompts):

@@ -19,7 +19,7 @@ from speedstudy.engines.openvino_protocol import (
     Limits,
     RequestError,
     Verify,
-    eagle3_draft_length,
+    draft_length,
     parse_request,
     reserved_tokens,
 )
@@ -185,12 +185,12 @@ def test_one_token_has_no_verify_step_and_no_mean():
     assert metrics["mean_acceptance_length"] is None
 
 
-def test_an_eagle3_head_never_drafts_past_the_length():
+def test_nothing_is_drafted_past_the_length():
     # A reply of 12 tokens, k = 5, 1 token before the first step: it may give 11, so draft 5 (gives
     # 4), then 7 are left, so 5 again (gives 5), then 2, so 1, and the target adds the last one.
-    assert [eagle3_draft_length(5, 12, emitted) for emitted in (1, 5, 10)] == [5, 5, 1]
-    assert eagle3_draft_length(5, 12, 11) == 0
-    assert eagle3_draft_length(3, 5, 1) == 3
+    assert [draft_length(5, 12, emitted) for emitted in (1, 5, 10)] == [5, 5, 1]
+    assert draft_length(5, 12, 11) == 0
+    assert draft_length(3, 5, 1) == 3
 
 
 def drafted(drafted_tokens, accepted):
@@ -295,6 +295,7 @@ def test_without_a_method_nothing_is_drafted():
         (("--cache-gib", "0"), "--cache-gib"),
         (("--precision", "bf16"), "--kv-cache-precision f32"),
         (("--method", "eagle3"), "--draft-model goes with"),
+        (("--method", "draft_model"), "--draft-model goes with"),
         (("--draft-model", "y"), "--draft-model goes with"),
     ],
 )

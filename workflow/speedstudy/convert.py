@@ -169,6 +169,9 @@ def hf_to_openvino(hf_dir: Path, out: Path) -> Path:
         ir = (export_eagle3 if head else export_causal_lm)(hf_dir)
         _progress("writing")
         ov.save_model(ir, folder / "openvino_model.xml", compress_to_fp16=False)
+        if not head and (hf_dir / "tokenizer.json").is_file():
+            _progress("converting the tokenizer")
+            _write_openvino_tokenizer(hf_dir, folder)
         for source in sorted(hf_dir.iterdir()):
             if (
                 source.is_file()
@@ -177,6 +180,21 @@ def hf_to_openvino(hf_dir: Path, out: Path) -> Path:
             ):
                 shutil.copyfile(source, folder / source.name)
     return out
+
+
+def _write_openvino_tokenizer(hf_dir: Path, folder: Path) -> None:
+    import openvino as ov
+    from openvino_tokenizers import convert_tokenizer
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(hf_dir, local_files_only=True)
+    parts = zip(
+        ("tokenizer", "detokenizer"),
+        convert_tokenizer(tokenizer, with_detokenizer=True),
+        strict=True,
+    )
+    for name, part in parts:
+        ov.save_model(part, folder / f"openvino_{name}.xml")
 
 
 def _converter(engine_command: list[str] | None) -> Path:

@@ -80,13 +80,16 @@ OPENVINO = EngineKind(
     methods={
         "none": Support(since="2026.4", how="plain decoding"),
         "ngram": Support(since="2026.4", how="`prompt_lookup` of ContinuousBatchingPipeline"),
+        "draft_model": Support(
+            since="2026.4", how="`draft_model` of ContinuousBatchingPipeline; the same tokenizer"
+        ),
         "eagle3": Support(
             since="2026.4",
             how="`draft_model` of ContinuousBatchingPipeline, `eagle3_mode` in its IR; greedy only",
         ),
     },
     acceptance="each reply's `metrics.speculative_decoding`, from one event per verify step; what "
-    "was drafted is known for `eagle3` only",
+    "was drafted is not known for `ngram`",
     version=_version,
     launch=_launch,
 )

@@ -17,8 +17,8 @@ class WorkerOptions:
 
     Attributes:
         model: Folder of the OpenVINO IR.
-        draft_model: Folder of the EAGLE-3 head's IR, for ``eagle3``.
-        method: ``none``, ``ngram`` (prompt lookup) or ``eagle3``.
+        draft_model: Folder of the draft model's or EAGLE-3 head's IR; None without one.
+        method: ``none``, ``ngram`` (prompt lookup), ``draft_model`` or ``eagle3``.
         draft_tokens: Most tokens drafted per step; 0 for ``none``.
         max_ngram_size: Longest suffix that prompt lookup searches, in tokens.
         precision: Of the computation, ``f32`` or ``bf16``.
@@ -26,7 +26,7 @@ class WorkerOptions:
         threads: Inference threads.
         max_num_seqs: Most requests in the batch.
         max_num_batched_tokens: Most tokens in one step.
-        cache_gib: Size of the key/value cache in GiB, the head's included.
+        cache_gib: Size of the key/value cache in GiB, the draft model's included.
     """
 
     model: Path

@@ -143,8 +143,8 @@ class Verify:
     accepted: int
 
 
-def eagle3_draft_length(draft_tokens: int, max_tokens: int, emitted: int) -> int:
-    """Return how many tokens GenAI's EAGLE-3 pipeline drafts in a verify step.
+def draft_length(draft_tokens: int, max_tokens: int, emitted: int) -> int:
+    """Return how many tokens GenAI has a draft model or an EAGLE-3 head draft in a verify step.
 
     It drafts k in every step after the prefill, but never past the length limit: the step's last
     token is the target's own. Nothing of the API that serves several requests tells it; a test

@@ -35,7 +35,7 @@ from speedstudy.engines.openvino_protocol import (
 
 MAX_BODY_BYTES = 16 * 2**20  # a prompt of 2 million ids; the model's context is checked after
 SHUTDOWN_TIMEOUT_S = 1.0
-METHODS = ("none", "ngram", "eagle3")
+METHODS = ("none", "ngram", "draft_model", "eagle3")
 
 
 class TextDecoder:
@@ -189,7 +189,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, required=True, help="TCP port to listen on")
     add("--method", choices=METHODS, default="none", help="ngram is prompt lookup")
-    add("--draft-model", type=Path, help="folder of the EAGLE-3 head (eagle3)")
+    add("--draft-model", type=Path, help="folder of the draft model or EAGLE-3 head")
     add("--num-draft-tokens", type=int, default=3, help="most tokens drafted per step")
     add("--max-ngram-size", type=int, default=3, help="longest suffix looked up, tokens (ngram)")
     add("--precision", choices=("f32", "bf16"), default="f32", help="of the computation")
@@ -224,8 +224,8 @@ def read_options(arguments: argparse.Namespace) -> WorkerOptions:
             f"--kv-cache-precision {arguments.kv_cache_precision} does not go with --precision "
             f"{arguments.precision}; give {arguments.precision} or u8"
         )
-    if (arguments.method == "eagle3") != (arguments.draft_model is not None):
-        raise ValueError("--draft-model goes with --method eagle3 and only with it")
+    if (arguments.method in ("draft_model", "eagle3")) != (arguments.draft_model is not None):
+        raise ValueError("--draft-model goes with --method draft_model or eagle3, and they with it")
     return WorkerOptions(
         model=arguments.model,
         draft_model=arguments.draft_model,
@@ -260,7 +260,7 @@ def main() -> int:
             context_tokens=facts.context_tokens,
             cache_tokens=facts.cache_tokens,
             draft_tokens=options.draft_tokens,
-            drafted_known=options.method == "eagle3",
+            drafted_known=options.draft_model is not None,
             greedy_only=options.method == "eagle3",
         )
         tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))

@@ -7,17 +7,19 @@ one step too long.
 
 What the pipeline (GenAI 2026.4.1) does, found by trial and held by the tests:
 
-* The first token of a reply comes from the prefill alone; both methods draft only after it.
+* The first token of a reply comes from the prefill alone; every method drafts only after it.
   After each step a handle holds at most one output: 1 + accepted tokens of that verify step.
 * Prompt lookup looks for the longest suffix of at most ``max_ngram_size`` tokens, down to one
   token, takes what follows its earliest occurrence, and never drafts past ``max_new_tokens``, so
   that the last step is not cut by the length. It tells nowhere how much it drafted.
-* An EAGLE-3 head drafts k tokens in every other step, fewer only near the length limit
-  (``eagle3_draft_length``), and up to an end-of-text token that it drafts itself, whether the
+* A draft model or an EAGLE-3 head drafts k tokens in every other step, fewer only near the length
+  limit (``draft_length``), and up to an end-of-text token that it drafts itself, whether the
   request ignores that token or not; nothing tells when. So that what was drafted is known, such a
   request gets an end-of-text token that no model can give, and replies are ended here: the engine
   goes on, and its request is cancelled, which costs a part of one step. Greedy text stays what it
-  is without a head; sampled text becomes garbage, so it is refused.
+  is without either. With a head sampled text becomes garbage, so it is refused.
+* A draft model is taken only if its tokenizer and the target's are the same, so that both folders
+  need OpenVINO's tokenizer, though only ids are sent.
 * ``generate()`` counts drafted and accepted tokens, leaving out the step that ends a request;
   ``step()``, which alone serves requests that come and go, has no counters.
 * The end-of-text token is part of the ids, with finish reason STOP.
@@ -44,7 +46,7 @@ from speedstudy.engines.openvino_options import ModelFacts, WorkerOptions, read_
 from speedstudy.engines.openvino_protocol import (
     BLOCK_TOKENS,
     Verify,
-    eagle3_draft_length,
+    draft_length,
     reserved_tokens,
 )
 
@@ -81,8 +83,8 @@ def _build_pipeline(options: WorkerOptions, facts: ModelFacts) -> Any:
     drafting: dict[str, Any] = {}
     if options.method == "ngram":
         drafting["prompt_lookup"] = True
-    if options.method == "eagle3":
-        # That it is a head stands in its IR. Given no scheduler, it would get a part of the
+    if options.draft_model is not None:
+        # Whether it is a head stands in its IR. Given no scheduler, it would get a part of the
         # target's cache in whole GiB.
         drafting["draft_model"] = genai.draft_model(
             str(options.draft_model),
@@ -138,7 +140,7 @@ class StepLoop:
         self._pipeline = pipeline
         self._options = options
         self._facts = facts
-        self._ends_replies = options.method == "eagle3"
+        self._ends_replies = options.draft_model is not None
         self._waiting: deque[Submit] = deque()
         self._live: dict[int, _Live] = {}
         self._leaving = 0  # cache tokens of cancelled requests, which the next step frees
@@ -268,9 +270,7 @@ class StepLoop:
     def _verify(self, live: _Live, accepted: int) -> Verify:
         if self._options.method == "ngram":
             return Verify(drafted=None, accepted=accepted)
-        drafted = eagle3_draft_length(
-            self._options.draft_tokens, live.request.max_tokens, live.emitted
-        )
+        drafted = draft_length(self._options.draft_tokens, live.request.max_tokens, live.emitted)
         if accepted > drafted:
             raise RuntimeError(f"{accepted} draft tokens accepted of {drafted}; another version?")
         return Verify(drafted=drafted, accepted=accepted)
