@@ -193,7 +193,8 @@ def test_impossible_combinations_are_listed_with_their_reason():
 
 def made_ggufs(*overrides):
     """The conversions to GGUF of `cpu_llamacpp`, by the model's name."""
-    models = plan_of(*overrides, experiment="cpu_llamacpp").data.models.values()
+    one_engine = "sessions=[{engine:llamacpp,target:smollm2_135m,drafters:[eagle3]}]"
+    models = plan_of(one_engine, *overrides, experiment="cpu_llamacpp").data.models.values()
     return {one.id.split("--")[0]: one for one in models if one.cfg["to"] == "gguf"}
 
 
