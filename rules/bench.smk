@@ -64,7 +64,8 @@ rule run_cell:
             if wildcards.cell in JOINING
             else engine_flags(PLAN.cells[wildcards.cell], input)
         ),
+        memory=lambda wildcards, input: memory_flag(PLAN.cells[wildcards.cell].target),
     shell:
         "exec speedstudy run-cell --config {params.cfg:q} --id {wildcards.cell}"
-        " --workload {input.workload} --warmup {input.warmup} {params.engine}"
+        " --workload {input.workload} --warmup {input.warmup} {params.engine} {params.memory}"
         " --engine-log {log.engine} --out $(dirname {output.cell}) 2> {log.client}"

@@ -177,6 +177,11 @@ def engine_flags(one, input):
     return flags
 
 
+def memory_flag(target):
+    """Return the flag that says how much GPU memory a target needs, where that is known."""
+    return "" if target.memory_gib is None else f"--target-memory-gib {target.memory_gib:g}"
+
+
 def report_failed_cells():
     """Fail the run, with its outputs kept, when a cell of the study failed."""
     failed = [

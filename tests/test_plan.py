@@ -183,6 +183,18 @@ def test_a_load_lasts_for_its_requests_its_duration_or_its_arrivals(tmp_path, ov
     assert row["estimated_s"] == pytest.approx(8 + 7 + measured_s)  # one request warms up
 
 
+def test_only_cells_without_a_drafter_are_repeated_more_often():
+    cells = plan_of("baseline_repeats=3", "repeats=2").cells.values()
+    repeats = {(one.cfg["drafter"]["method"], one.cfg["repeat"]) for one in cells}
+    assert repeats == {("none", 1), ("none", 2), ("none", 3), ("ngram", 1), ("ngram", 2)}
+
+
+def test_what_a_target_needs_of_memory_is_no_part_of_a_cell():
+    plain, told = (plan_of(*more) for more in ((), ("+targets.smollm2_135m.memory_gib=3",)))
+    assert [*plain.cells] == [*told.cells]
+    assert {one.target.memory_gib for one in told.cells.values()} == {3}
+
+
 def test_impossible_combinations_are_listed_with_their_reason():
     plan = plan_of("drafters.ngram_k5.method=suffix", "drafters.ngram_k5.max_ngram_size=null")
     assert [(one.drafter, one.reason) for one in plan.impossible] == [

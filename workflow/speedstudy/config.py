@@ -285,7 +285,8 @@ class Target(Model):
         default=None,
         gt=0,
         description="GPU memory in all that its weights and a little KV cache need; `plan` "
-        "shows it beside the GPUs of a session. null: not worth a word.",
+        "shows it beside the GPUs of a session, and less free memory makes a cell contended. "
+        "null: not worth a word.",
         json_schema_extra={"scope": "run"},
     )
     chat_template: dict[str, str | bool | int] = Field(
@@ -509,6 +510,11 @@ class Study(Model):
     name: Name
     title: str
     repeats: int = Field(ge=1, description="Times each cell is measured.")
+    baseline_repeats: int = Field(
+        ge=1,
+        description="Times a cell without a drafter is measured, if more than `repeats`: how far "
+        "an engine agrees with itself, beside which its agreement with a drafter is judged.",
+    )
     sources: dict[Name, Source] = Field(min_length=1)
     embedder: Embedder
     select: Select

@@ -24,6 +24,7 @@ class Cell:
         session: Id of its session (engine x target x drafter); its cells share engine settings.
         cfg: What ``run_cell`` is given.
         engine: Its engine, with what never changes a measurement and is not in ``cfg``.
+        target: Its target, likewise.
         model: Id of the target in the engine's format.
         draft_model: Id of the drafter's weights in the engine's format, or None.
         workload: Id of the prompts.
@@ -33,6 +34,7 @@ class Cell:
     session: str
     cfg: Mapping[str, Any]
     engine: Engine
+    target: Target
     model: str
     draft_model: str | None
     workload: str
@@ -47,6 +49,7 @@ class Session:
         cfg: What ``serve_engine`` is given: engine, target, drafter, and the most requests that
             any of its cells has in flight.
         engine: Its engine, as in ``Cell``.
+        target: Its target, as in ``Cell``.
         model: Id of the target in the engine's format.
         draft_model: Id of the drafter's weights in the engine's format, or None.
         workload: Id of the prompts of its first cell.
@@ -55,6 +58,7 @@ class Session:
     id: str
     cfg: Mapping[str, Any]
     engine: Engine
+    target: Target
     model: str
     draft_model: str | None
     workload: str
@@ -150,6 +154,7 @@ def _sessions(cells: Mapping[str, Cell]) -> dict[str, Session]:
                 "max_concurrency": max(cell.cfg["load"]["concurrency"] for cell in group),
             },
             engine=group[0].engine,
+            target=group[0].target,
             model=group[0].model,
             draft_model=group[0].draft_model,
             workload=group[0].workload,
@@ -201,18 +206,17 @@ def _cells(
     workload = add_workload(data, study, load, target)
     session = {
         "engine": measured(engine),
-        "target": {
-            "name": target.name,
-            "context_length": target.context_length,
-            "memory_gib": target.memory_gib,
-        },
+        "target": {"name": target.name, "context_length": target.context_length},
         "drafter": measured(drafter),
     }
     models = [one.id if one else None for one in (model, draft_model)]
     hashed = short_hash({**session, "models": models, "command": engine.command})
     session_id = "--".join((engine.name, target.name, drafter_label(drafter), hashed))
-    points = product(study.samplings.values(), load.concurrency, range(1, study.repeats + 1))
-    for sampling, concurrency, repeat in points:
+    baseline_repeats = study.baseline_repeats if drafter.method == "none" else 0
+    repeats = range(1, max(study.repeats, baseline_repeats) + 1)
+    for sampling, concurrency, repeat in product(
+        study.samplings.values(), load.concurrency, repeats
+    ):
         cfg = {
             **session,
             "load": {
@@ -236,6 +240,7 @@ def _cells(
             session=session_id,
             cfg=cfg,
             engine=engine,
+            target=target,
             model=model.id,
             draft_model=draft_model.id if draft_model else None,
             workload=workload.id,

@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure on the engine that this file of serve-engine tells; without it one is "
         "started, which needs --model and --engine-log",
     )
+    parser.add_argument(
+        "--target-memory-gib",
+        type=float,
+        help="GPU memory in all that the target needs, in GiB; less that is free makes the cell "
+        "contended (default: unknown)",
+    )
     add_start_arguments(parser, required=False)
 
 
@@ -159,10 +165,9 @@ def _measure(
     ):
         result = run_load(options, prompts, warmup, DIALECTS[dialect], arguments.out)
     seen = machine.report()
-    wanted_gib = cfg["target"].get("memory_gib")
     reasons = [
         *contention(seen),
-        *telemetry.contention(served.facts["gpus_before"], wanted_gib),
+        *telemetry.contention(served.facts["gpus_before"], arguments.target_memory_gib),
     ]
     record.update(
         load={**record["load"], "body_example": result.body_example, "span_s": result.span_s},
