@@ -2,7 +2,8 @@
 
 Every subcommand is a module of the same name with ``add_arguments(parser)`` and
 ``run(arguments) -> report``; it is imported only when it is called. A report is a JSON object;
-with ``--json`` it is the last line of stdout. Logs go to stderr.
+with ``--json`` it is the last line of stdout, else what ``text(report)`` makes of it where the
+module has that. Logs go to stderr.
 
 Exit status: 0 on success, 1 when the work was done and shows a failure (the report has
 ``"ok": false``), 2 on unusable input, with one line that names the thing and the mend.
@@ -58,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     try:
-        report = _module(arguments.command).run(arguments)
+        module = _module(arguments.command)
+        report = module.run(arguments)
     except ValueError as error:
         print(f"speedstudy {arguments.command}: {error}", file=sys.stderr)
         sys.exit(2)
@@ -67,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False, allow_nan=False))
+    elif hasattr(module, "text"):
+        print(module.text(report))
     sys.exit(0 if report.get("ok", True) else 1)
 
 

@@ -4,8 +4,7 @@ The table in ``docs/engines.md`` is this one: ``speedstudy list-engines --write 
 """
 
 import argparse
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +13,6 @@ from speedstudy.config import Method
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import EngineKind
 
-LOG = logging.getLogger(__name__)
 START = "<!-- written by `speedstudy list-engines --write docs/engines.md` -->\n"
 END = "<!-- end -->\n"
 
@@ -74,14 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Print the tables, or write them; returns what each engine has by method.
+    """Return what each engine has by method, with the tables written if a page is given.
 
     Raises:
         ValueError: The page cannot be read or has no place for the tables.
     """
-    if arguments.write is None:
-        LOG.info("%s", tables())
-    else:
+    if arguments.write is not None:
         if not arguments.write.is_file():
             raise ValueError(f"--write {arguments.write}: no such page")
         page = arguments.write.read_text(encoding="utf-8")
@@ -90,3 +86,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         name: {method: asdict(support) for method, support in kind.methods.items()}
         for name, kind in ENGINES.items()
     }
+
+
+def text(_: Mapping[str, Any]) -> str:
+    """Return the tables."""
+    return tables()

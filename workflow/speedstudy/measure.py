@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the metrics; ``docs/metrics.md`` says what they mean.
 
+    Notes on the acceptance are logged.
+
     Raises:
         ValueError: The folder holds no finished record.
     """
@@ -28,15 +31,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not requests.is_file():
         raise ValueError(f"{requests}: no such file; the record is not whole, measure it again")
     metrics = measure(read_requests(requests), cell)
+    for note in metrics["acceptance"]["notes"]:
+        LOG.warning("%s", note)
+    return metrics
+
+
+def text(metrics: Mapping[str, Any]) -> str:
+    """Return the few numbers that are asked for most; ``--json`` gives all."""
     pooled, rates = metrics["acceptance"]["pooled"], metrics["throughput"]
-    for name, value, unit in (
+    shown = (
         ("requests ok", metrics["requests"]["ok"], f"of {metrics['requests']['total']}"),
         ("acceptance length", pooled["al"], "tokens/step"),
         ("user rate", rates["user_tok_per_s"], "tokens/s"),
         ("output rate", rates["output_tok_per_s"], "tokens/s"),
         ("TTFT, median", metrics["latency"]["ttft_ms"]["p50"], "ms"),
-    ):
-        LOG.info("%-18s %s", name, "unknown" if value is None else f"{value:.4g} {unit}")
-    for note in metrics["acceptance"]["notes"]:
-        LOG.warning("%s", note)
-    return metrics
+    )
+    return "\n".join(
+        f"{name:18} {'unknown' if value is None else f'{value:.4g} {unit}'}"
+        for name, value, unit in shown
+    )

@@ -1,8 +1,7 @@
-"""Print what a study would measure: its cells, how long they take, and what is in the way."""
+"""Say what a study would measure: its cells, how long they take, and what is in the way."""
 
 import argparse
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from speedstudy.data_lock import LOCK, Lock, lock_key, pinned_sums, read_lock
 from speedstudy.expand import Cell, Plan, expand, unpinned
 from speedstudy.study import load_study
 
-LOG = logging.getLogger(__name__)
 TYPICAL_ISL_TOKENS = 141  # the paper's overall median (Table 3), for estimates only
 
 
@@ -30,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Print the table of a study's cells; returns it with totals, times in seconds."""
+    """Return a study's cells with totals, what is in the way, and the GPUs that sessions need.
+
+    Times are in seconds; ``estimated_s`` is over the cells to do whose time is known.
+    """
     study = load_study(
         arguments.config_dir, [f"experiment={arguments.experiment}", *arguments.overrides]
     )
@@ -38,62 +39,70 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = _rows(study, plan, arguments.results)
     todo = [row for row in rows if row["state"] == "to do"]
     starts = {row["session"] if study.server.reuse == "session" else row["cell"] for row in todo}
-    report = {
+    return {
         "cells": rows,
         "impossible": [vars(one) for one in plan.impossible],
         "unpinned": unpinned(plan),
         "without_sum": without_sum(plan, read_lock(arguments.config_dir / LOCK.name)),
-        "sessions": len({cell.session for cell in plan.cells.values()}),
+        "sessions": [
+            {
+                "session": one.id,
+                "gpus": one.engine.gpus,
+                "target_memory_gib": one.target.memory_gib,
+            }
+            for one in plan.sessions.values()
+        ],
         "requests": sum(row["requests"] for row in rows),
         "engine_starts": len(starts),
         "estimated_s": sum(row["estimated_s"] or 0 for row in todo),
     }
-    _print_cells(rows)
-    _print_needs(study, plan, report)
-    LOG.info(
-        "%d cells (%d to do, %d engine starts) in %d sessions, %d requests, about %.0f min to go",
-        len(rows),
-        len(todo),
-        len(starts),
-        report["sessions"],
-        report["requests"],
-        report["estimated_s"] / 60,
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """Return the cells, a line each, then what is in the way, and the totals."""
+    return "\n".join(
+        [
+            *(_cell_line(row) for row in report["cells"]),
+            *_obstacle_lines(report),
+            *(_gpu_line(one) for one in report["sessions"] if one["gpus"]),
+            _total_line(report),
+        ]
     )
-    return report
 
 
-def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
-    for row in rows:
-        LOG.info(
-            "%-7s %5d requests %6s s  %s",
-            row["state"],
-            row["requests"],
-            "?" if row["estimated_s"] is None else f"{row['estimated_s']:.0f}",
-            row["cell"],
-        )
+def _cell_line(row: Mapping[str, Any]) -> str:
+    time = "?" if row["estimated_s"] is None else f"{row['estimated_s']:.0f}"
+    return f"{row['state']:7} {row['requests']:5d} requests {time:>6} s  {row['cell']}"
 
 
-def _print_needs(study: Study, plan: Plan, report: Mapping[str, Any]) -> None:
-    """Print what is in the way, and the GPUs that are needed."""
-    for one in plan.impossible:
-        LOG.info("cannot  %s x %s x %s: %s", one.engine, one.target, one.drafter, one.reason)
-    for session in plan.sessions.values():
-        if session.engine.gpus:
-            needs = study.targets[session.cfg["target"]["name"]].memory_gib
-            LOG.info(
-                "%d GPUs%s  %s",
-                session.engine.gpus,
-                f", {needs:.0f} GiB or more in all" if needs else "",
-                session.id,
-            )
-    for message in report["unpinned"]:
-        LOG.info("%s", message)
+def _obstacle_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    for one in report["impossible"]:
+        yield f"cannot  {one['engine']} x {one['target']} x {one['drafter']}: {one['reason']}"
+    yield from report["unpinned"]
     if report["without_sum"]:
-        LOG.info(
-            "no sum is known of %d files, first %s: lock-data adds them once fetched",
-            len(report["without_sum"]),
-            report["without_sum"][0],
+        yield (
+            f"no sum is known of {len(report['without_sum'])} files, first "
+            f"{report['without_sum'][0]}: lock-data adds them once fetched"
         )
+
+
+def _gpu_line(session: Mapping[str, Any]) -> str:
+    memory_gib = session["target_memory_gib"]
+    memory = "" if memory_gib is None else f", {memory_gib:.0f} GiB or more in all"
+    return f"{session['gpus']} GPUs{memory}  {session['session']}"
+
+
+def _total_line(report: Mapping[str, Any]) -> str:
+    todo = [row for row in report["cells"] if row["state"] == "to do"]
+    unknown = sum(row["estimated_s"] is None for row in todo)
+    known = f"about {report['estimated_s'] / 60:.0f} min to go"
+    time = known if not unknown else f"{known} and {unknown} cells whose time is not known"
+    if unknown == len(todo) > 0:
+        time = "time not known"
+    return (
+        f"{len(report['cells'])} cells ({len(todo)} to do, {report['engine_starts']} engine "
+        f"starts) in {len(report['sessions'])} sessions, {report['requests']} requests, {time}"
+    )
 
 
 def without_sum(plan: Plan, lock: Lock) -> list[str]:

@@ -214,7 +214,6 @@ async def _run(
                 "started_at": started_at.isoformat(),
                 "warmup": warmed,
                 "server": server,
-                "counters_before": before,
                 "body_example": body_example,
             }
             write_json(journal / PLAN_FILE, plan)
