@@ -32,6 +32,7 @@ from speedstudy.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SERIES = ["engine", "target", "drafter", "method", "k"]
 LOAD = ["load", "concurrency", "temperature"]
@@ -99,19 +100,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             title = f"Acceptance by category: load {point.load}, batch {point.concurrency}"
             drawn = set(lengths["label"])
             engines = list(cells["engine"].unique())
-            targets = list(cells["target"].unique())
             shown = {label: look for label, look in styles.items() if label in drawn}
             handles = _handles(shown, engines)
             definitions = _definitions(cells, prompts, shares) + change_definitions(changes)
             lengths, shares = (_mark_doubtful(table, cells) for table in (lengths, shares))
-            grid = figure.subplots(2, len(targets), squeeze=False, sharey="row")
-            for column, target in enumerate(targets):
-                above, below = grid[0, column], grid[1, column]
-                _draw_lengths(above, lengths[lengths["target"] == target], shown, engines)
-                _draw_shares(below, shares[shares["target"] == target], shown, engines)
-                above.set_title(f"{target}, {', '.join(engines)}")
-            grid[0, 0].set_ylabel("acceptance length AL\n(tokens per verify step)")
-            grid[1, 0].set_ylabel("share of verify steps")
+            _draw(figure, lengths, shares, shown, engines)
         frame(figure, settings, title, handles, definitions, notes)
         written = save(figure, arguments.out, settings.dpi)
     return {"files": [str(path) for path in written], "notes": notes}
@@ -320,6 +313,27 @@ def _mark_doubtful(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     doubtful = cells[is_doubtful(cells) & (cells["status"] == "ok")]
     keys = set(map(tuple, doubtful[SERIES].to_numpy()))
     return table.assign(doubtful=[tuple(row) in keys for row in table[SERIES].to_numpy()])
+
+
+def _draw(
+    figure: "Figure",
+    lengths: pd.DataFrame,
+    shares: pd.DataFrame,
+    styles: Mapping[str, Look],
+    engines: Sequence[str],
+) -> None:
+    """Draw a column a target: lengths, and below them the shares if any engine lists its steps."""
+    targets = list(lengths["target"].unique())
+    rows = 1 if shares.empty else 2
+    grid = figure.subplots(rows, len(targets), squeeze=False, sharey="row")
+    for column, target in zip(grid.T, targets, strict=True):
+        column[0].set_title(f"{target}, {', '.join(engines)}")
+        _draw_lengths(column[0], lengths[lengths["target"] == target], styles, engines)
+        if not shares.empty:
+            _draw_shares(column[1], shares[shares["target"] == target], styles, engines)
+    grid[0, 0].set_ylabel("acceptance length AL\n(tokens per verify step)")
+    if not shares.empty:
+        grid[1, 0].set_ylabel("share of verify steps")
 
 
 def _draw_lengths(
