@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import Launch, LaunchRequest
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 WEIGHTS = {"kind": "file", "licence": "Apache-2.0", "path": "drafter", "sha256": None}
 

@@ -78,7 +78,7 @@ def test_a_cell_is_measured(project, tmp_path):
     write_workload(tmp_path / "prompts.parquet", prompts[:2])
     write_workload(tmp_path / "warmup.parquet", prompts[2:])
     engine = (
-        "import yaml, json; from speedstudy.config import Engine; "
+        "import yaml, json; from speedstudy.schema.engines import Engine; "
         "print(Engine(**yaml.safe_load(open('config/engine/demo.yaml'))).model_dump_json())"
     )
     status, output = project.run("python", "-c", engine)

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from engine_launch import WEIGHTS, drafter, engine, launch
-from speedstudy.config import Tree
 from speedstudy.engines import ENGINES
 from speedstudy.engines.trtllm import OPTIONS
+from speedstudy.schema.drafters import Tree
 
 FIXTURES = Path(__file__).parent / "fixtures" / "engine_arguments"
 KINDS = ("llamacpp", "sglang", "trtllm", "vllm")

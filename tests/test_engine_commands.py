@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from engine_launch import drafter, engine, launch
-from speedstudy.config import Drafter, Engine, Tree
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import Launch
 from speedstudy.engines.process import running
 from speedstudy.list_engines import tables, written_into
+from speedstudy.schema.drafters import Drafter, Tree
+from speedstudy.schema.engines import Engine
 
 DOCS = Path(__file__).parents[1] / "docs"
 TREE = Tree(top_k=4, nodes=10)

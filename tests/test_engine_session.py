@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.process import EngineError, identity, is_alive
 from speedstudy.engines.session import (
     Endpoint,
@@ -30,6 +29,8 @@ from speedstudy.engines.session import (
 from speedstudy.ids import measured
 from speedstudy.records import RECORD_VERSION, write_json
 from speedstudy.recover import end_stragglers, put_finished_back
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 from speedstudy.serve_engine import wait_for_ending_engines
 from speedstudy.workload import Prompt, write_workload
 

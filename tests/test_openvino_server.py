@@ -8,7 +8,6 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.dialects.acceptance import read_vllm
 from speedstudy.engines.kind import LaunchRequest
 from speedstudy.engines.openvino import OPENVINO, SERVER
@@ -24,6 +23,8 @@ from speedstudy.engines.openvino_protocol import (
     reserved_tokens,
 )
 from speedstudy.engines.openvino_server import build_parser, read_options
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = Limits(

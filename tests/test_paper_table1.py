@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from speedstudy.config import HubArtifact
 from speedstudy.expand import expand, unpinned
+from speedstudy.schema.artifacts import HubArtifact
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import yaml
 
 from speedstudy.collect import ADAPTERS
 from speedstudy.collect.candidates import CATEGORIES, TIERS
-from speedstudy.config import Source
+from speedstudy.schema.data import Source
 from speedstudy.study import load_study
 
 FILES = sorted((Path(__file__).parents[1] / "config/source").glob("*.yaml"))

@@ -9,11 +9,12 @@ import pytest
 
 from conftest import NOT_RUN, pytest_terminal_summary
 from speedstudy.artifacts import sha256_of
-from speedstudy.config import Drafter, Engine, Tree
 from speedstudy.engines.kind import LaunchRequest
 from speedstudy.engines.process import BUILT_BY_MAKE, EngineError, require_command
 from speedstudy.engines.vllm import REQUEST_METRICS, VLLM
 from speedstudy.expand import expand
+from speedstudy.schema.drafters import Drafter, Tree
+from speedstudy.schema.engines import Engine
 from speedstudy.study import load_study
 
 ROOT = Path(__file__).parents[1]

@@ -4,9 +4,14 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speedstudy.config import Artifact, Bucket, Drafter, Embedder, Load, Study, Target
 from speedstudy.engines.kind import ModelFormat
 from speedstudy.ids import Node, measured, node
+from speedstudy.schema.artifacts import Artifact
+from speedstudy.schema.data import Bucket, Embedder
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.loads import Load
+from speedstudy.schema.study import Study
+from speedstudy.schema.targets import Target
 from speedstudy.versions import (
     BUCKET_VERSION,
     COLLECT_VERSION,

@@ -43,7 +43,7 @@ def request_embeddings(texts: Sequence[str], config: Mapping[str, Any], cache: P
 
     Args:
         texts: What to embed.
-        config: Fields of ``config.EmbeddingEndpoint``.
+        config: Fields of ``schema.data.EmbeddingEndpoint``.
         cache: SQLite file of what was answered; made if it is missing, and safe to delete.
 
     Returns:

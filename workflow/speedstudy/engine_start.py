@@ -17,7 +17,6 @@ from typing import Any
 
 from speedstudy.client.load import run_load
 from speedstudy.client.options import LoadOptions
-from speedstudy.config import Drafter, Engine
 from speedstudy.dialects import DIALECTS
 from speedstudy.dialects.reply import Sampling
 from speedstudy.engines import ENGINES
@@ -33,6 +32,8 @@ from speedstudy.engines.process import (
     wait_healthy,
 )
 from speedstudy.engines.session import Served
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 from speedstudy.telemetry import gpus_before
 from speedstudy.workload import Prompt
 

@@ -6,12 +6,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from speedstudy.config import Drafter, Engine, Load, Sampling, Study, Target
 from speedstudy.data_plan import DataPlan, add_draft_model, add_model, add_workload
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import LaunchRequest
 from speedstudy.engines.session import SESSION_PARTS
 from speedstudy.ids import measured, short_hash
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
+from speedstudy.schema.loads import Load, Sampling
+from speedstudy.schema.study import Study
+from speedstudy.schema.targets import Target
 from speedstudy.versions import MEASUREMENT_VERSION
 
 

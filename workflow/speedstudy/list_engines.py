@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from speedstudy.config import Method
 from speedstudy.engines import ENGINES
 from speedstudy.engines.kind import EngineKind
+from speedstudy.schema.drafters import Method
 
 START = "<!-- written by `speedstudy list-engines --write docs/engines.md` -->\n"
 END = "<!-- end -->\n"

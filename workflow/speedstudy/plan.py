@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedstudy.config import Study
 from speedstudy.data_lock import LOCK, Lock, lock_key, pinned_sums, read_lock
 from speedstudy.expand import Cell, Plan, expand, unpinned
+from speedstudy.schema.study import Study
 from speedstudy.study import load_study
 
 TYPICAL_ISL_TOKENS = 141  # the paper's overall median (Table 3), for estimates only

@@ -11,7 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from speedstudy.artifacts import sha256_of
-from speedstudy.config import FileArtifact, Study
+from speedstudy.schema.artifacts import FileArtifact
+from speedstudy.schema.study import Study
 
 
 def load_study(config_dir: Path, overrides: Sequence[str] = ()) -> Study:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from speedstudy import versions
-from speedstudy.config import Study
 from speedstudy.environment import hardware, software
 from speedstudy.expand import expand
 from speedstudy.records import write_json
+from speedstudy.schema.study import Study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from speedstudy.config import Drafter, Engine, Method
+from speedstudy.schema.drafters import Drafter, Method
+from speedstudy.schema.engines import Engine
 
 ModelFormat = Literal["hf", "openvino", "gguf"]
 

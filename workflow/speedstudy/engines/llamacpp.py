@@ -6,9 +6,10 @@ those of build 11434 (``make engine-llamacpp``). SIGTERM ends the server, which 
 
 from pathlib import Path
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest, Support
 from speedstudy.engines.process import ask_json
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 SERVER = ("llama-server",)
 MODEL = "model.gguf"

@@ -6,9 +6,10 @@ vLLM gets, converted: one drafter over two engines.
 
 import sys
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest, Support
 from speedstudy.engines.process import ask_json
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 SERVER = (sys.executable, "-m", "speedstudy.engines.openvino_server")
 

@@ -4,9 +4,10 @@ Acceptance comes from each reply's ``meta_info``. The flags are those of 0.5.23,
 test asks. SIGTERM ends the server and its workers, which are in its process group.
 """
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest, Support
 from speedstudy.engines.process import ask_json
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 SERVER = ("python", "-m", "sglang.launch_server")
 SINCE = "0.5.23"

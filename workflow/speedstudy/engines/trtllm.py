@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest, Support
 from speedstudy.engines.process import ask_json
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 SERVER = ("trtllm-serve",)
 OPTIONS = "trtllm_options.yaml"

@@ -10,9 +10,10 @@ import os
 import subprocess
 from typing import Any
 
-from speedstudy.config import Drafter, Engine
 from speedstudy.engines.kind import EngineKind, Launch, LaunchRequest, Support
 from speedstudy.engines.process import EngineError, ask_json, require_command
+from speedstudy.schema.drafters import Drafter
+from speedstudy.schema.engines import Engine
 
 SERVER = ("vllm", "serve")
 SINCE = "0.12.0"  # whose documentation names them
