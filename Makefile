@@ -22,6 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 # What an experiment needs beside the study's own environment.
 ENGINE_cpu_vllm := engine-vllm-cpu
 ENGINE_ci_vllm := engine-vllm-cpu
+ENGINE_cpu_engines := engine-vllm-cpu
 ENGINE_cpu_llamacpp := engine-llamacpp
 
 study: $(STAMP) $(ENGINE_$(EXPERIMENT))

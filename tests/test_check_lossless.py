@@ -108,9 +108,10 @@ def test_drafters_are_measured_by_what_the_engine_agrees_in_with_itself(tmp_path
             for i in range(8)
         ]
 
-    def cell(name, changed, position=1, *, concurrency=1, repeat=1, **drafter):
+    def cell(name, changed, position=1, *, concurrency=1, repeat=1, engine="one", **drafter):
         directory = write_cell(tmp_path, name, replies(changed, position), **drafter)
         made = Cell(directory, read_cell(directory))
+        made.record["cell"]["engine"] = {**made.record["cell"]["engine"], "name": engine}
         made.record["cell"]["load"]["concurrency"] = concurrency
         made.record["cell"]["repeat"] = repeat
         return made
@@ -122,6 +123,8 @@ def test_drafters_are_measured_by_what_the_engine_agrees_in_with_itself(tmp_path
             cell("none--3", 4, 0, concurrency=8),
             cell("ngram--4", 1, concurrency=8, method="ngram", k=3),
             cell("ngram--5", 0, concurrency=4, method="ngram", k=3),  # nothing to compare with
+            cell("none--6", 3, engine="other"),
+            cell("none--7", 3, 0, engine="other", concurrency=8),
         ]
     )
     told = [
@@ -131,6 +134,9 @@ def test_drafters_are_measured_by_what_the_engine_agrees_in_with_itself(tmp_path
         ("repeat", "none--2", "none--1", 6),
         ("batch", "none--3", "none--1", 4),
         ("drafter", "ngram--4", "none--3", 4),  # p0 to p3: [1, 9] or [1, 2] beside [9, 2]
+        ("engine", "none--6", "none--1", 5),
+        ("batch", "none--7", "none--6", 5),
+        ("engine", "none--7", "none--3", 7),  # p0 to p2 are [9, 2] in both
     ]
-    assert [row["share_equal"] for row in rows] == [0.75, 0.5, 0.5]
-    assert [row["median_first_difference"] for row in rows] == [1, 0, 0]
+    assert [row["share_equal"] for row in rows] == [0.75, 0.5, 0.5, 0.625, 0.625, 0.875]
+    assert [row["median_first_difference"] for row in rows] == [1, 0, 0, 1, 0, 0]

@@ -4,9 +4,9 @@ Speculative decoding must not change greedy output. Where a reply differs all th
 between the two tokens' logits, computed by the target itself in float32 on the common prefix, tells
 a near tie (rounding, in another batch) from a fault. In a lower precision an engine does not even
 agree with itself: what the cells without a drafter agree in among each other, measured again and in
-other batches, is the yardstick. Needs the records, the workloads and the targets in ``hf`` format;
-leaves one row a differing reply, and one row a compared pair of cells. Equal replies cost no
-computation.
+other batches, is the yardstick. Engines are compared with the first one too. Needs the records, the
+workloads and the targets in ``hf`` format; leaves one row a differing reply, and one row a compared
+pair of cells. Equal replies cost no computation.
 """
 
 import argparse
@@ -112,7 +112,9 @@ def agreements(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
     Kinds: ``drafter``, a cell with a drafter and the one without at the same load; ``repeat``, a
     cell without a drafter and its first repeat; ``batch``, a cell without a drafter and the one at
-    the lowest concurrency. A drafter that agrees less than the other two is at fault.
+    the lowest concurrency; ``engine``, a cell without a drafter and that of the first engine. A
+    drafter that agrees less than ``repeat`` and ``batch`` is at fault. Acceptance compares between
+    two engines as far as they give the same text.
     ``share_equal`` is over the replies compared; ``median_first_difference`` is the median
     position, from 0, of the first token that differs, null where all are equal.
     """
@@ -125,6 +127,7 @@ def agreements(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         else:
             pairs.append(("repeat", cell, _alike(cell, baselines, ("repeat",))))
             pairs.append(("batch", cell, _alike(cell, baselines, ("concurrency",))))
+            pairs.append(("engine", cell, _alike(cell, baselines, ("engine",))))
     return [
         _agreement(kind, cell, other)
         for kind, cell, other in pairs
@@ -135,7 +138,8 @@ def agreements(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def _alike(cell: Cell, baselines: Sequence[Cell], free: Sequence[str]) -> Cell | None:
     """Return the baseline with the same engine, target, load, sampling and repeat.
 
-    What is free may differ: the one with the lowest concurrency or repeat is returned.
+    What is free may differ: the one with the lowest concurrency or repeat is returned, or that of
+    the first engine.
     """
 
     def key(one: Cell) -> str:
