@@ -7,7 +7,7 @@ import pytest
 
 from speedstudy.expand import expand
 from speedstudy.ids import canonical, measured, node, short_hash
-from speedstudy.plan import run
+from speedstudy.plan import run, text
 from speedstudy.study import load_study
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -193,6 +193,32 @@ def test_what_a_target_needs_of_memory_is_no_part_of_a_cell():
     plain, told = (plan_of(*more) for more in ((), ("+targets.smollm2_135m.memory_gib=3",)))
     assert [*plain.cells] == [*told.cells]
     assert {one.target.memory_gib for one in told.cells.values()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("times_s", "words"),
+    [
+        ([60.0, 120.0], "about 3 min to go"),
+        ([60.0, None], "about 1 min to go and 1 cells whose time is not known"),
+        ([None, None], "2 cells whose time is not known"),
+        ([], "about 0 min to go"),
+    ],
+)
+def test_the_last_line_says_which_times_are_known(times_s, words):
+    row = {"cell": "a", "requests": 4, "state": "to do"}
+    report = {
+        "cells": [{**row, "estimated_s": time_s} for time_s in times_s],
+        "impossible": [],
+        "unpinned": [],
+        "without_sum": [],
+        "sessions": [{"session": "b", "gpus": 8, "target_memory_gib": 150.0}],
+        "requests": 8,
+        "engine_starts": 1,
+        "estimated_s": sum(time_s or 0 for time_s in times_s),
+    }
+    *_, gpus, last = text(report).splitlines()
+    assert gpus == "8 GPUs, 150 GiB or more in all  b"
+    assert last.endswith(f"in 1 sessions, 8 requests, {words}")
 
 
 def test_impossible_combinations_are_listed_with_their_reason():

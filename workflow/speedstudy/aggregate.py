@@ -32,6 +32,7 @@ from speedstudy.cell_rows import (
 from speedstudy.cells import Cell, by_concurrency, comparable, names, read_cells
 from speedstudy.metrics.acceptance import prompt_counts
 from speedstudy.records import TurnRecord, read_requests
+from speedstudy.tables import write_csv
 from speedstudy.workload import digest, read_workload
 
 LOG = logging.getLogger(__name__)
@@ -146,9 +147,7 @@ def write_tables(directory: Path, tables: Tables) -> None:
         temporary = directory / f"{name}.parquet.tmp"
         table.to_parquet(temporary, index=False)
         temporary.replace(directory / f"{name}.parquet")
-    temporary = directory / "cells.csv.tmp"
-    tables.cells.to_csv(temporary, index=False, lineterminator="\n")
-    temporary.replace(directory / "cells.csv")
+    write_csv(directory / "cells.csv", tables.cells)
 
 
 def _add_group(rows: Mapping[str, list[Row]], group: Sequence[Cell]) -> dict[str, PromptCounts]:

@@ -50,17 +50,16 @@ class Cell:
         """Digest of the prompts that were sent."""
         return str(self.record["workload"]["digest"])
 
-    def comparison_key(self) -> str:
-        """Return what two cells must share to be compared: all but the drafter."""
-        parts = {name: self.record["cell"].get(name) for name in COMPARED_PARTS}
-        return json.dumps(parts, sort_keys=True)
+    def comparison_key(self, *free: str) -> str:
+        """Return what two cells must share to be compared: all but the drafter and what is free.
 
-    def load_key(self) -> str:
-        """Return what two cells must share for their loads to be compared: all but concurrency."""
+        Args:
+            free: Parts of a cell, or ``concurrency`` of its load, that may differ.
+        """
         cell = self.record["cell"]
-        parts = {name: cell.get(name) for name in (*COMPARED_PARTS, "drafter")}
-        load = {name: value for name, value in cell["load"].items() if name != "concurrency"}
-        return json.dumps({**parts, "load": load}, sort_keys=True)
+        parts = {name: cell.get(name) for name in COMPARED_PARTS if name not in free}
+        parts["load"] = {name: one for name, one in cell["load"].items() if name not in free}
+        return json.dumps(parts, sort_keys=True)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity columns."""
@@ -112,9 +111,10 @@ def comparable(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def by_concurrency(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Group cells that differ only in the requests in flight, the fewest first."""
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(cell.load_key(), []).append(cell)
+        drafter = json.dumps(cell.record["cell"]["drafter"], sort_keys=True)
+        groups.setdefault((cell.comparison_key("concurrency"), drafter), []).append(cell)
     return [
         sorted(group, key=lambda cell: int(cell.record["cell"]["load"]["concurrency"]))
         for group in groups.values()
@@ -130,8 +130,10 @@ def read_cells(folder: Path, hashes: Sequence[str]) -> list[Cell]:
     """Read the records of cells by the hashes that their ids end in, in that order.
 
     Raises:
-        ValueError: A cell is not there or did not finish.
+        ValueError: The folder or a cell is not there, or a cell did not finish.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder of cells; run the study first")
     by_hash = {path.name.rpartition("--")[2]: path for path in folder.iterdir()}
     missing = [one for one in hashes if one not in by_hash]
     if missing:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from speedstudy.cells import COMPARED_PARTS, Cell, comparable, read_cells
+from speedstudy.cells import Cell, comparable, read_cells
 from speedstudy.metrics.compare import token_agreement
 from speedstudy.metrics.ratios import divide
 from speedstudy.records import TurnRecord, read_requests
@@ -142,17 +142,12 @@ def _alike(cell: Cell, baselines: Sequence[Cell], free: Sequence[str]) -> Cell |
     the first engine.
     """
 
-    def key(one: Cell) -> str:
-        load = dict(one.record["cell"]["load"])
-        parts = {name: one.record["cell"][name] for name in COMPARED_PARTS} | {"load": load}
-        for name in free:
-            (load if name in load else parts).pop(name)
-        return json.dumps(parts, sort_keys=True)
-
     def rank(one: Cell) -> tuple[int, int]:
         return (one.record["cell"]["load"]["concurrency"], one.record["cell"]["repeat"])
 
-    return min((one for one in baselines if key(one) == key(cell)), key=rank, default=None)
+    wanted = cell.comparison_key(*free)
+    alike = (one for one in baselines if one.comparison_key(*free) == wanted)
+    return min(alike, key=rank, default=None)
 
 
 def _agreement(kind: str, cell: Cell, other: Cell) -> dict[str, Any]:

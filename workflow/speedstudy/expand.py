@@ -20,22 +20,20 @@ from speedstudy.versions import MEASUREMENT_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One measurement: a session under one load.
+class Job:
+    """What cells and sessions have in common: what an engine is started with.
 
     Attributes:
-        id: Readable, ending in the hash of all that can change the result.
-        session: Id of its session (engine x target x drafter); its cells share engine settings.
-        cfg: What ``run_cell`` is given.
+        id: Readable, ending in a hash.
+        cfg: What the rule's command is given.
         engine: Its engine, with what never changes a measurement and is not in ``cfg``.
         target: Its target, likewise.
         model: Id of the target in the engine's format.
         draft_model: Id of the drafter's weights in the engine's format, or None.
-        workload: Id of the prompts.
+        workload: Id of the prompts; of a session, those of its first cell.
     """
 
     id: str
-    session: str
     cfg: Mapping[str, Any]
     engine: Engine
     target: Target
@@ -45,27 +43,24 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
-    """What one engine process is started for when the cells of a session share it.
+class Cell(Job):
+    """One measurement, by ``run_cell``: a session under one load.
+
+    The hash of its id is over all that can change the result.
 
     Attributes:
-        id: Readable, ending in the hash of engine, target and drafter.
-        cfg: What ``serve_engine`` is given: engine, target, drafter, and the most requests that
-            any of its cells has in flight.
-        engine: Its engine, as in ``Cell``.
-        target: Its target, as in ``Cell``.
-        model: Id of the target in the engine's format.
-        draft_model: Id of the drafter's weights in the engine's format, or None.
-        workload: Id of the prompts of its first cell.
+        session: Id of its session (engine x target x drafter); its cells share engine settings.
     """
 
-    id: str
-    cfg: Mapping[str, Any]
-    engine: Engine
-    target: Target
-    model: str
-    draft_model: str | None
-    workload: str
+    session: str
+
+
+class Session(Job):
+    """What ``serve_engine`` starts one engine for when the cells of a session share it.
+
+    The hash of its id is over engine, target and drafter; its ``cfg`` also has the most requests
+    that any of its cells has in flight.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,13 +95,13 @@ def _gpu_line(session: Mapping[str, Any]) -> str:
 def _total_line(report: Mapping[str, Any]) -> str:
     todo = [row for row in report["cells"] if row["state"] == "to do"]
     unknown = sum(row["estimated_s"] is None for row in todo)
-    known = f"about {report['estimated_s'] / 60:.0f} min to go"
-    time = known if not unknown else f"{known} and {unknown} cells whose time is not known"
-    if unknown == len(todo) > 0:
-        time = "time not known"
+    times = [f"{unknown} cells whose time is not known"] if unknown else []
+    if unknown < len(todo) or not todo:
+        times.insert(0, f"about {report['estimated_s'] / 60:.0f} min to go")
     return (
         f"{len(report['cells'])} cells ({len(todo)} to do, {report['engine_starts']} engine "
-        f"starts) in {len(report['sessions'])} sessions, {report['requests']} requests, {time}"
+        f"starts) in {len(report['sessions'])} sessions, {report['requests']} requests, "
+        f"{' and '.join(times)}"
     )
 
 

@@ -63,8 +63,8 @@ def read_facts(options: WorkerOptions) -> ModelFacts:
     end = generation.get("eos_token_id", config.get("eos_token_id"))
     token_bytes = _token_bytes(config, options.kv_cache_precision)
     if options.draft_model is not None:
-        head = _read_json(options.draft_model, "config.json")
-        token_bytes += _token_bytes(head, options.kv_cache_precision)
+        draft = _read_json(options.draft_model, "config.json")
+        token_bytes += _token_bytes(draft, options.kv_cache_precision)
     blocks = int(options.cache_gib * 2**30 / (token_bytes * BLOCK_TOKENS))
     return ModelFacts(
         vocabulary=config["vocab_size"],
